@@ -1,0 +1,1 @@
+"""Data files of slabq: kernel profiles, machine presets, published tables, traces."""

@@ -1,0 +1,101 @@
+/*
+ * machine.h -- the contract every policy is written on.
+ *
+ * A policy is plain blocking C that calls what is listed here and nothing else; it cannot
+ * ask which machine it runs on. The engine is chosen by the unit that includes the policy:
+ * SQ_MACHINE_NATIVE runs it on real threads and real memory, at no cost beyond its own.
+ *
+ * `sq_cpu *cpu` always comes first: the caller *is* that CPU while the call runs.
+ *
+ * Execution context
+ *   sq_irq_save(cpu), sq_irq_restore(cpu)   nothing else runs on this CPU in between;
+ *       requests of other CPUs (sq_on_each_cpu) are taken at the outermost restore.
+ *   sq_preempt_disable(cpu), sq_preempt_enable(cpu)
+ *   sq_on_each_cpu(cpu, function, argument) run function(target, argument) as each CPU,
+ *       ascending; returns when all have run. Requires irqs on and no lock held.
+ *   sq_random(cpu)                          64 random bits, seeded by the run
+ *
+ * Locks (`sq_lock`, 8 bytes; the class gives name and rank)
+ *   sq_lock_init(lock, class)
+ *   sq_lock_acquire(cpu, lock)  sq_lock_try(cpu, lock)  sq_lock_release(cpu, lock)
+ *   sq_lock_assert_held(cpu, lock)
+ *
+ * Atomics (`sq_atomic`, 64 bits; the name carries the order)
+ *   sq_load_relaxed  sq_load_acquire  sq_store_relaxed  sq_store_release
+ *   sq_add_relaxed (returns the old value)  sq_cas_acq_rel(cpu, atomic, old, new) -> bool
+ *   sq_cas_double(cpu, atomic, old, new) -> bool    the kernel's 16-byte compare and
+ *       exchange of (freelist, counters), which slabq packs into one 64-bit word
+ *
+ * Per-CPU data, only ever changed by the thread that is the CPU
+ *   sq_percpu_alloc(cpu, percpu, bytes) -> bool, each part on the CPU's own node, zeroed
+ *   sq_percpu_at(percpu, index)   sq_percpu_free(cpu, percpu)
+ *   sq_local_cas_double(cpu, pair, first, second, new_first, new_second) -> bool
+ *       the kernel's this_cpu_cmpxchg_double; may fail for no reason
+ *
+ * Memory
+ *   sq_pages_alloc(cpu, order, node, flags) -> head page or NULL; node SQ_NODE_ANY is the
+ *       CPU's own; falls back by the node's list unless SQ_PAGES_THISNODE
+ *   sq_pages_free(cpu, page)
+ *   sq_meta_alloc(cpu, bytes, node) -> zeroed, line-aligned memory on that node, or NULL;
+ *       for the policy's own structures, never for objects     sq_meta_free(cpu, memory)
+ *   sq_page_of_address, sq_page_address, sq_node_of_address, sq_machine_owns
+ *
+ * Cost
+ *   sq_touch_read(cpu, address, bytes), sq_touch_write(cpu, address, bytes)
+ *       say which shared lines a path reads or writes (objects, page frames, slab
+ *       management, queues of other CPUs or nodes). Lines reached through the lock,
+ *       atomic and per-CPU primitives are known already. Free natively unless emulated
+ *       distance is on.
+ *   sq_scope_enter(cpu, SCOPE), sq_scope_leave(cpu, SCOPE)    names for the profile
+ */
+#ifndef SQ_MACHINE_H
+#define SQ_MACHINE_H
+
+#include "machine/machine_base.h"
+
+#define SQ_CAT_(a, b)       a##b
+#define SQ_CAT(a, b)        SQ_CAT_(a, b)
+/* The name that `name` has on this machine: sq_pages_alloc -> sq_pages_alloc_native. */
+#define SQ_ON_MACHINE(name) SQ_CAT(name##_, SQ_MACHINE_TAG)
+
+#if defined(SQ_MACHINE_NATIVE)
+#define SQ_MACHINE_TAG  native
+#define SQ_MACHINE_NAME "native"
+#else
+#error "compiled through unit/<policy>_<machine>.c, which defines the machine"
+#define SQ_MACHINE_TAG  native /* so that an editor can still index the file */
+#define SQ_MACHINE_NAME "native"
+#endif
+
+/* ---- out-of-line primitives, one implementation a machine ---- */
+#define sq_on_each_cpu  SQ_ON_MACHINE(sq_on_each_cpu)
+#define sq_pages_alloc  SQ_ON_MACHINE(sq_pages_alloc)
+#define sq_pages_free   SQ_ON_MACHINE(sq_pages_free)
+#define sq_meta_alloc   SQ_ON_MACHINE(sq_meta_alloc)
+#define sq_meta_free    SQ_ON_MACHINE(sq_meta_free)
+#define sq_percpu_alloc SQ_ON_MACHINE(sq_percpu_alloc)
+#define sq_percpu_free  SQ_ON_MACHINE(sq_percpu_free)
+
+typedef void sq_cpu_function(sq_cpu *target, void *argument);
+
+struct sq_percpu {
+    void *part[SQ_CPU_MAX];
+};
+
+void sq_on_each_cpu(sq_cpu *cpu, sq_cpu_function *function, void *argument);
+struct sq_page *sq_pages_alloc(sq_cpu *cpu, uint32_t order, int32_t node,
+                               uint32_t flags);
+void sq_pages_free(sq_cpu *cpu, struct sq_page *page);
+void *sq_meta_alloc(sq_cpu *cpu, size_t bytes, uint32_t node);
+void sq_meta_free(sq_cpu *cpu, void *memory);
+bool sq_percpu_alloc(sq_cpu *cpu, struct sq_percpu *percpu, size_t bytes);
+void sq_percpu_free(sq_cpu *cpu, struct sq_percpu *percpu);
+
+static inline void *sq_percpu_at(const struct sq_percpu *percpu, uint32_t index)
+{
+    return percpu->part[index];
+}
+
+#include "machine/native.h"
+
+#endif

@@ -1,0 +1,185 @@
+/*
+ * What every machine has, whichever engine runs it: CPUs, nodes, pages, lock classes.
+ *
+ * `struct sq_machine` and `sq_cpu` begin each engine's own, larger structs. Everything
+ * here is set up when the machine is made and constant afterwards, unless a comment says
+ * who may change it. Policies see these names through machine.h.
+ */
+#ifndef SQ_MACHINE_BASE_H
+#define SQ_MACHINE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/sq_bits.h"
+#include "base/sq_error.h"
+#include "base/sq_list.h"
+#include "base/sq_rng.h"
+#include "machine/topology.h"
+
+#define SQ_PAGE_SHIFT    12u
+#define SQ_PAGE_SIZE     (1u << SQ_PAGE_SHIFT)
+#define SQ_PAGE_ORDER_MAX 10u /* the largest block of the page allocator is 4 MiB */
+#define SQ_LINE_SIZE     64u
+#define SQ_NODE_ANY      (-1) /* "no node asked for" */
+
+/*
+ * A lock class is what kind of lock it is: its name in results, and its rank. A CPU takes
+ * locks in the order of this list (try-lock is free of it); checked from assertion level
+ * 2 on.
+ */
+#define SQ_LOCK_CLASSES(X)                                                             \
+    X(MUTEX, "slab_mutex")     /* the list of caches, resizing */                      \
+    X(WORKLOAD, "workload")    /* locks of the emulated subsystems: sockets, pipes */  \
+    X(ALIEN, "alien_lock")     /* SLAB and SLUB+Q V3, V4: alien queues */              \
+    X(SHARED, "shared_lock")   /* SLUB+Q V3, V4: shared queues */                      \
+    X(BARN, "barn_lock")       /* sheaves */                                           \
+    X(SLAB, "slab_lock")       /* one slab */                                          \
+    X(LIST, "list_lock")       /* one node's slab lists */                             \
+    X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
+    X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
+    X(ZONE, "zone_lock")       /* one node's free pages */                             \
+    X(META, "meta_lock")       /* memory for the allocator's own structures */         \
+    X(WAIT, "wait_lock")       /* wait queues of the scheduler */                      \
+    X(RUN, "runqueue_lock")    /* run queues of the scheduler */
+
+enum sq_lock_class {
+#define SQ_LOCK_CLASS_ENUM(name, text) SQ_LOCK_##name,
+    SQ_LOCK_CLASSES(SQ_LOCK_CLASS_ENUM)
+#undef SQ_LOCK_CLASS_ENUM
+        SQ_LOCK_CLASS_COUNT
+};
+
+extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
+
+/* Counted by each CPU for itself; a sum over CPUs is a figure of the run. */
+struct sq_lock_stats {
+    uint64_t acquisitions; /* successful, try-lock included */
+    uint64_t contended;    /* acquisitions that had to wait */
+    uint64_t wait_ns;
+};
+
+/*
+ * A page frame: one cache line, as the kernel's struct page. Only the head of a block of
+ * 2^order pages is used; `head_offset` leads there from any page of the block.
+ *
+ *   free block   on its zone's list through `lru`
+ *   allocated    `lru` and `word` belong to the owner, cleared when it gets the block
+ */
+enum sq_page_state {
+    SQ_PAGE_FREE = 0, /* in a zone (or never touched) */
+    SQ_PAGE_PCP,      /* on a per-CPU page list */
+    SQ_PAGE_BLOCK,    /* allocated: owner is not a slab cache (kmalloc pass-through) */
+    SQ_PAGE_SLAB,     /* allocated: `word` is a policy's; set by the policy */
+    SQ_PAGE_META,     /* allocated: slabq's own structures */
+    SQ_PAGE_TAIL,     /* not the first page of its block */
+};
+
+struct sq_page {
+    uint8_t state; /* enum sq_page_state */
+    uint8_t order;
+    uint8_t node;
+    uint8_t policy_flags; /* the owner's */
+    uint32_t head_offset; /* pages back to the head; 0 in the head */
+    struct sq_list lru;
+    uint64_t word[4];  /* the owner's: 32 bytes */
+    uint32_t serial;   /* n-th slab of its cache; the cache layer's */
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct sq_page) == SQ_LINE_SIZE, "one page frame, one line");
+
+/* Flags of sq_pages_alloc. */
+enum {
+    SQ_PAGES_THISNODE = 1u << 0, /* no fallback to other nodes */
+    SQ_PAGES_NOWAIT = 1u << 1,   /* do not collect other CPUs' page lists first */
+};
+
+typedef struct sq_machine sq_machine;
+typedef struct sq_cpu sq_cpu;
+struct sq_task;
+
+struct sq_cpu {
+    /* -- constant -- */
+    sq_machine *machine;
+    uint32_t index;
+    uint32_t node;
+    const uint32_t *remote_delay_loops; /* by node; NULL: distance costs no time */
+    /* -- only the thread that is this CPU -- */
+    struct sq_task *task; /* running now, or NULL */
+    uint32_t irq_depth;   /* kept from assertion level 2 on */
+    uint32_t held_count;  /* locks held; kept from assertion level 2 on */
+    uint8_t held_class[12];
+    struct sq_rng rng;
+    struct sq_lock_stats lock_stats[SQ_LOCK_CLASS_COUNT];
+};
+
+struct sq_pages; /* pages.h */
+
+/* The control plane of an engine, for code that is compiled once for all engines. */
+struct sq_machine_ops {
+    /* Become CPU `index`: waits while another thread is it. Every call into a policy is
+     * made by a thread that is a CPU. */
+    sq_cpu *(*cpu_enter)(sq_machine *machine, uint32_t index);
+    void (*cpu_leave)(sq_cpu *cpu);
+    /* The CPU's struct without becoming it: for reading counters at a quiet moment. */
+    sq_cpu *(*cpu_at)(sq_machine *machine, uint32_t index);
+    void *(*meta_alloc)(sq_cpu *cpu, size_t bytes, uint32_t node);
+    void (*meta_free)(sq_cpu *cpu, void *memory);
+    void (*destroy)(sq_machine *machine);
+};
+
+struct sq_machine {
+    /* -- constant -- */
+    const struct sq_machine_ops *ops;
+    struct sq_topology topology;
+    const char *engine; /* "native" or "sim" */
+    char *arena;        /* node n owns [arena + (n << node_shift), ...) */
+    uint32_t node_shift;
+    uint64_t node_bytes;
+    struct sq_page *page_frames; /* frame of arena page i is page_frames[i] */
+    struct sq_pages *pages;
+    bool nodes_are_bound; /* the host has nodes and each arena sits on one */
+};
+
+/* How a machine is made. */
+struct sq_machine_config {
+    struct sq_topology topology;
+    uint64_t node_bytes;         /* memory of each node; a multiple of 4 MiB */
+    uint32_t pcp_order_max;      /* largest order kept in per-CPU page lists */
+    uint32_t remote_delay_ns_at_20; /* 0: off; else delay of a line at distance 20,
+                                       others in proportion to distance - 10 */
+    uint64_t seed;
+};
+
+/* ---- where an address lies; constant time, no lock ---- */
+
+static inline bool sq_machine_owns(const sq_machine *machine, const void *address)
+{
+    uint64_t offset = (uint64_t)((uintptr_t)address - (uintptr_t)machine->arena);
+    return offset >> machine->node_shift < machine->topology.node_count &&
+           (offset & ((UINT64_C(1) << machine->node_shift) - 1)) < machine->node_bytes;
+}
+
+static inline uint32_t sq_node_of_address(const sq_machine *machine, const void *address)
+{
+    return (uint32_t)(((uintptr_t)address - (uintptr_t)machine->arena) >>
+                      machine->node_shift);
+}
+
+/* The head frame of the block that `address` lies in. Requires an address of the arena. */
+static inline struct sq_page *sq_page_of_address(const sq_machine *machine,
+                                                 const void *address)
+{
+    uint64_t index =
+        ((uintptr_t)address - (uintptr_t)machine->arena) >> SQ_PAGE_SHIFT;
+    struct sq_page *page = &machine->page_frames[index];
+    return page - page->head_offset;
+}
+
+static inline char *sq_page_address(const sq_machine *machine, const struct sq_page *page)
+{
+    return machine->arena + ((uint64_t)(page - machine->page_frames) << SQ_PAGE_SHIFT);
+}
+
+#endif

@@ -1,0 +1,119 @@
+"""Signatures of the C core. Values are validated in Python before they come here."""
+
+from collections.abc import Buffer, Callable, Sequence
+from typing import Any, final
+
+# -- tables of the core ----------------------------------------------------------------
+def policies() -> list[str]: ...
+def options() -> list[tuple[str, str, int, int, int, str]]:
+    """(policy, name, default, minimum, maximum, help) of every option."""
+
+def counters(policy: str) -> list[tuple[str, str]]:
+    """(name, help) of every counter of a policy, in the kernel's order."""
+
+def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
+    """(name, help, [(parameter, default, minimum, maximum, help)]) of the built-in."""
+
+def build_info() -> dict[str, str]:
+    """Compiler, assertion level and sanitizers of this build."""
+
+# -- machine and allocator ---------------------------------------------------------------
+@final
+class Machine:
+    """A machine of the native engine: CPUs, nodes with memory, page allocator."""
+
+    def __init__(
+        self,
+        node_of_cpu: Sequence[int],
+        llc_of_cpu: Sequence[int],
+        distance: Sequence[Sequence[int]],
+        node_bytes: int,
+        pcp_order_max: int,
+        remote_delay_ns: int,
+        seed: int,
+    ) -> None: ...
+    def describe(self) -> str:
+        """JSON: topology, fallback order, memory by node, the effective cost table."""
+
+@final
+class Allocator:
+    """One policy on one machine. Any Python thread may call; each call names its CPU."""
+
+    def __init__(
+        self, machine: Machine, policy: str, options: Sequence[tuple[str, int]]
+    ) -> None: ...
+    def create_cache(
+        self, name: str, size: int, align: int, flags: int, sheaf_capacity: int
+    ) -> Cache: ...
+    def kmalloc(self, cpu: int, size: int, node: int) -> int: ...
+    def kfree(self, cpu: int, address: int) -> None: ...
+    def ksize(self, address: int) -> int: ...
+    def caches(self) -> str:
+        """JSON list, one object a cache: name, geometry, usage, counters (totals)."""
+
+    def check(self) -> None: ...
+    def live_count(self) -> int: ...
+    def node_of(self, address: int) -> int: ...
+    def memory(self, address: int, bytes_count: int) -> Buffer:
+        """Writable view of a live object's bytes."""
+
+@final
+class Cache:
+    def alloc(self, cpu: int, node: int) -> int: ...
+    def free(self, cpu: int, address: int) -> None: ...
+    def alloc_bulk(self, cpu: int, count: int) -> list[int]: ...
+    def free_bulk(self, cpu: int, addresses: Sequence[int]) -> None: ...
+    def shrink(self, cpu: int) -> int: ...
+    def reap(self, cpu: int, with_node: bool) -> None: ...
+    def tune(self, name: str, value: int) -> None: ...
+    def check(self) -> None: ...
+    def describe(self) -> str: ...
+    def snapshot(self) -> str: ...
+    def usage(self) -> str: ...
+    def counters(self) -> list[tuple[str, list[int]]]:
+        """(name, [value of cpu 0, cpu 1, ...]) of each counter."""
+
+    def locate(self, address: int) -> tuple[int, int, int]:
+        """(slab serial, object index, node) of an object of this cache."""
+
+    def destroy(self) -> int:
+        """Number of objects that were still live."""
+
+def geometry(
+    machine: Machine,
+    policy: str,
+    options: Sequence[tuple[str, int]],
+    size: int,
+    align: int,
+    flags: int,
+    sheaf_capacity: int,
+) -> str:
+    """JSON object of the geometry such a cache would have."""
+
+# -- whole runs; the GIL is released, signals are checked every 50 ms -----------------------
+def run(
+    machine: Machine,
+    policy: str,
+    options: Sequence[tuple[str, int]],
+    workload: str,
+    parameters: Sequence[tuple[str, int]],
+    seed: int,
+    progress: Callable[[float], Any] | None,
+) -> str:
+    """JSON of the measured part of one result row."""
+
+def replay(
+    machine: Machine,
+    policy: str,
+    options: Sequence[tuple[str, int]],
+    trace: Trace,
+    seed: int,
+    progress: Callable[[float], Any] | None,
+) -> str: ...
+def execute(
+    machine: Machine, policy: str, options: Sequence[tuple[str, int]], script: str
+) -> str:
+    """Output of an operation script, one JSON object a line."""
+
+@final
+class Trace: ...

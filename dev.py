@@ -52,6 +52,7 @@ def environment(name: str = ".venv", sanitize: str = "") -> Path:
         fail(f"no C compiler named {compiler}: install one, or set CC")
     folder = ROOT / name
     stamp = folder / "slabq-installed"
+    pyproject = ROOT / "pyproject.toml"
     python = folder / "bin" / "python"
     if not python.exists():
         try:
@@ -65,8 +66,10 @@ def environment(name: str = ".venv", sanitize: str = "") -> Path:
             run(*pip, "--group", "dev", "pandas>=2")
         # A build folder left by another compiler or sanitizer must not be reused.
         shutil.rmtree(ROOT / "build", ignore_errors=True)
-        run(*pip, "--force-reinstall", "--no-deps", ".", env={"SLABQ_SANITIZE": sanitize})
-        run(*pip, ".", env={"SLABQ_SANITIZE": sanitize})
+        # Only a changed pyproject.toml can have changed what slabq depends on.
+        known = stamp.exists() and stamp.stat().st_mtime > pyproject.stat().st_mtime
+        again = ("--force-reinstall", "--no-deps") if known else ()
+        run(*pip, *again, ".", env={"SLABQ_SANITIZE": sanitize})
         stamp.touch()
     return folder / "bin"
 

@@ -6,6 +6,7 @@
  * be exported as a buffer. Long work runs without the GIL; `writing` and `reader_count`,
  * changed with the GIL held only, refuse a second thread that would get in its way.
  */
+#define PY_SSIZE_T_CLEAN
 #include "python/trace_type.h"
 
 #include <errno.h>
@@ -99,8 +100,7 @@ void core_trace_release(PyObject *object)
 
 static PyObject *trace_make(PyTypeObject *type, const char *name)
 {
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    PyObject *object = alloc(type, 0);
+    PyObject *object = PyType_GenericAlloc(type, 0);
     if (object == NULL)
         return NULL;
     struct core_trace *self = trace_cast(object);
@@ -126,10 +126,9 @@ static void trace_dealloc(PyObject *object)
 {
     struct core_trace *self = trace_cast(object);
     PyTypeObject *type = Py_TYPE(object);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     sq_reader_free(&self->reader);
     sq_trace_free(&self->trace);
-    release(object);
+    PyObject_Free(object);
     Py_DECREF(type);
 }
 
@@ -614,13 +613,16 @@ static PyMethodDef trace_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* A slot holds functions as object pointers, which POSIX allows and ISO C does not. */
+#define TRACE_SLOT(function) __extension__(void *)(function)
+
 static PyType_Slot trace_slots[] = {
     {Py_tp_doc, (void *)"A kmem trace: feed(), then finish(), then read as a buffer."},
-    {Py_tp_new, (void *)trace_new},
-    {Py_tp_dealloc, (void *)trace_dealloc},
+    {Py_tp_new, TRACE_SLOT(trace_new)},
+    {Py_tp_dealloc, TRACE_SLOT(trace_dealloc)},
     {Py_tp_methods, (void *)trace_methods},
-    {Py_bf_getbuffer, (void *)trace_getbuffer},
-    {Py_sq_length, (void *)trace_length},
+    {Py_bf_getbuffer, TRACE_SLOT(trace_getbuffer)},
+    {Py_sq_length, TRACE_SLOT(trace_length)},
     {0, NULL},
 };
 

@@ -500,7 +500,7 @@ def _read_core(
         if head.startswith(_GZIP_MAGIC):
             file = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
         elif head.startswith(_XZ_MAGIC):
-            file = lzma.open(raw)
+            file = lzma.open(raw)  # noqa: SIM115 - ends with raw, which it reads
         else:
             file = raw
         packed = file is not raw

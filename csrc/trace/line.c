@@ -345,16 +345,15 @@ static bool names_event_without_head(const char *line, const char *end)
     return kind_of_name(name, (size_t)(found - name)) >= 0;
 }
 
-static enum sq_line_verdict line_broken(const char *text, const char **problem)
+/*
+ * Find the head and the event's name. Returns where the fields begin, with the head and
+ * the kind filled in, or NULL for a line without.
+ */
+static const char *event_find(const char *line, const char *end,
+                              struct sq_line_event *event)
 {
-    *problem = text;
-    return SQ_LINE_BROKEN;
-}
-
-enum sq_line_verdict sq_line_read(const char *line, const char *end,
-                                  struct sq_line_event *event, const char **problem)
-{
-    const char *at = line;
+    struct sq_line_event taskless = {0};
+    const char *taskless_fields = NULL, *at = line;
     for (;;) {
         const char *colon = memchr(at, ':', (size_t)(end - at));
         if (colon == NULL)
@@ -369,19 +368,36 @@ enum sq_line_verdict sq_line_read(const char *line, const char *end,
         if (kind < 0)
             continue;
         memset(event, 0, sizeof(*event));
-        if (!head_read(line, colon, event))
-            continue;
-        bool hidden = false;
         event->kind = (uint8_t)kind;
         event->node = SQ_TRACE_NO_NODE;
-        *problem = fields_read(fields, end, event, &hidden);
-        if (*problem != NULL)
-            return SQ_LINE_BROKEN;
-        return hidden ? SQ_LINE_HIDDEN : SQ_LINE_EVENT;
+        if (!head_read(line, colon, event))
+            continue;
+        if (event->comm.length > 0 && event->tid.length > 0)
+            return fields;
+        if (taskless_fields == NULL) {
+            taskless_fields = fields;
+            taskless = *event;
+        }
     }
-    if (names_event_without_head(line, end))
-        return line_broken("without `TASK [CPU] TIME:` in front", problem);
-    return SQ_LINE_OTHER;
+    *event = taskless;
+    return taskless_fields;
+}
+
+enum sq_line_verdict sq_line_read(const char *line, const char *end,
+                                  struct sq_line_event *event, const char **problem)
+{
+    bool hidden = false;
+    const char *fields = event_find(line, end, event);
+    if (fields == NULL) {
+        if (!names_event_without_head(line, end))
+            return SQ_LINE_OTHER;
+        *problem = "without `TASK [CPU] TIME:` in front";
+        return SQ_LINE_BROKEN;
+    }
+    *problem = fields_read(fields, end, event, &hidden);
+    if (*problem != NULL)
+        return SQ_LINE_BROKEN;
+    return hidden ? SQ_LINE_HIDDEN : SQ_LINE_EVENT;
 }
 
 /* The first number at or after `at`; `otherwise` where there is none. */

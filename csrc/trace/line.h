@@ -9,8 +9,9 @@
  * time. FIELDS are key=value in any order. Nothing here knows a kernel version.
  *
  * The head is read backwards from the time, since the command name may hold spaces,
- * brackets and colons. A command name has 15 bytes at most, too few to spell a whole
- * `0 [0] 0.0: kfree: ` itself, so the first place that reads as head and event is it.
+ * brackets and colons. It has 15 bytes at most, too few to spell `c 0 [0] 0: kfree:`
+ * itself, so the first place that reads as a head with a task and an event is the one.
+ * A head without a task (the name may be empty) is taken where there is no other.
  */
 #ifndef SQ_TRACE_LINE_H
 #define SQ_TRACE_LINE_H

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from slabq.table import Table
+    from slabq.trace import Trace
 
 __all__ = ["Result", "Results", "load"]
 
@@ -73,6 +74,8 @@ class Result:
         The measured part of each repeat.
     host, versions : mapping of str to str
         Where it ran and what ran it.
+    source : Trace, optional
+        The trace of a replay, while in memory; a file holds its path only.
 
     Notes
     -----
@@ -98,6 +101,7 @@ class Result:
     samples: Sequence[Mapping[str, Any]]
     host: Mapping[str, str] = dataclasses.field(default_factory=this_host)
     versions: Mapping[str, str] = dataclasses.field(default_factory=this_build)
+    source: "Trace | None" = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "samples", tuple(self.samples))

@@ -47,6 +47,7 @@ class Job:
     machine: Machine
     engine: str
     seed: int
+    trace_path: str = ""
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class Job:
         """Parameters of the workload."""
         if isinstance(self.work, Workload):
             return self.work.parameters
-        return {"trace": _trace_path(self.work)}
+        return {"trace": self.trace_path}
 
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
@@ -72,7 +73,8 @@ class Job:
                 machine, name, options, self.work.name, numbers, seed, progress
             )
         else:
-            text = _core.replay(machine, name, options, self.work.core, seed, progress)
+            core = self.work._core
+            text = _core.replay(machine, name, options, core, seed, progress)
         return {"seed": seed, **json.loads(text)}
 
     def result(self, samples: Sequence[Mapping[str, Any]]) -> Result:
@@ -85,11 +87,8 @@ class Job:
             seed=self.seed,
             parameters=self.parameters,
             samples=samples,
+            source=None if isinstance(self.work, Workload) else self.work,
         )
-
-
-def _trace_path(trace: "Trace") -> str:
-    return str(getattr(trace, "path", None) or "")
 
 
 def _measure(job: Job, number: int) -> dict[str, Any]:
@@ -288,7 +287,7 @@ def replay(
     Examples
     --------
     >>> import slabq
-    >>> result = slabq.replay(slabq.demo_trace(), policy="slub",
+    >>> result = slabq.replay(slabq.bundled_trace_path(), policy="slub",
     ...                       machine=slabq.Machine(cpus=2))
     >>> result.sample["trace"]["lost"]
     0
@@ -299,8 +298,14 @@ def replay(
         find_machine(machine),
         check_engine(engine),
         require_int("seed", seed, 0, SEED_MAX),
+        trace_path(trace),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
+
+
+def trace_path(trace: "Trace | str | os.PathLike[str]") -> str:
+    """Path that `trace` was given as; empty for a trace in memory."""
+    return os.fspath(trace) if isinstance(trace, str | os.PathLike) else ""
 
 
 def open_trace(trace: "Trace | str | os.PathLike[str]") -> "Trace":
@@ -406,16 +411,18 @@ def _work_maker(
 
 def repeat_result(result: Result) -> Result:
     """Run again what made `result`; see `Result.repeat`."""
-    parameters = result.parameters
+    path = str(result.parameters.get("trace", ""))
     work: Workload | Trace
     if result.workload != REPLAY:
-        work = Workload(result.workload, parameters)
-    elif parameters.get("trace") and os.path.exists(parameters["trace"]):
-        work = open_trace(parameters["trace"])
+        work = Workload(result.workload, result.parameters)
+    elif result.source is not None:
+        work = result.source
+    elif os.path.exists(path):
+        work = open_trace(path)
     else:
         raise ParameterError(
-            f"trace file {parameters.get('trace')!r} of the result is not there: "
-            "accepted is the file it was replayed from"
+            f"trace file {path!r} of the result is not there: accepted is the file it "
+            "was replayed from"
         )
-    job = Job(work, result.policy, result.machine, result.engine, result.seed)
+    job = Job(work, result.policy, result.machine, result.engine, result.seed, path)
     return measure_jobs([job], repeat=result.repeat_count)[0]

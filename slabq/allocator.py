@@ -1,8 +1,8 @@
 """An allocator is one policy on one machine, to be used call by call.
 
-Objects are plain integers, their addresses on the emulated machine. The core checks every
-address that comes back: what it did not hand out, or has back already, is refused with
-`CorruptionError` and changes nothing.
+Objects are plain integers, their addresses on the emulated machine. The core checks
+every address that comes back: what it did not hand out, or has back already, is
+refused with `CorruptionError` and changes nothing.
 """
 
 import enum
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     """Where an object lies: n-th slab of its cache, index in the slab, node."""
 
     slab: int
-    index: int
+    object_index: int
     node: int
 
 
@@ -74,8 +74,8 @@ class Allocator:
 
     Notes
     -----
-    Calls name the CPU they are made on and run to their end on it, so a sequence of calls
-    has one outcome. Any Python thread may call.
+    Calls name the CPU they are made on and run to their end on it, so a sequence of
+    calls has one outcome. Any Python thread may call.
 
     Examples
     --------
@@ -290,8 +290,8 @@ class Allocator:
         """
         return self._core.node_of(_address(address))
 
-    def memory(self, address: int, length: int) -> memoryview:
-        """Return the bytes of a live object.
+    def read(self, address: int, length: int) -> bytes:
+        """Return the first bytes of a live object.
 
         Parameters
         ----------
@@ -302,8 +302,7 @@ class Allocator:
 
         Returns
         -------
-        memoryview
-            Writable.
+        bytes
 
         Raises
         ------
@@ -315,14 +314,40 @@ class Allocator:
         Examples
         --------
         >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> view = allocator.memory(allocator.kmalloc(32), 32)
-        >>> view[:5] = b"hello"
+        >>> address = allocator.kmalloc(32)
+        >>> allocator.write(address, b"hello")
+        >>> allocator.read(address, 5)
+        b'hello'
         """
         length = require_int("length", length, 0, SIZE_MAX)
-        return memoryview(self._core.memory(_address(address), length))
+        return self._core.read(_address(address), length)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write into the first bytes of a live object.
+
+        Parameters
+        ----------
+        address : int
+            The object.
+        data : bytes
+            What to write, at most as long as the object.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+        ParameterError
+            If the object is shorter.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.write(allocator.kmalloc(32), b"x" * 32)
+        """
+        self._core.write(_address(address), bytes(data))
 
     def live_count(self) -> int:
-        """Number of objects handed out and not given back.
+        """Count the objects handed out and not given back.
 
         Returns
         -------
@@ -459,7 +484,7 @@ class Cache:
         >>> allocator = Allocator("slub", machine=Machine(cpus=1))
         >>> cache = allocator.create_cache("example", 64)
         >>> cache.locate(cache.alloc())
-        Place(slab=0, index=0, node=0)
+        Place(slab=0, object_index=0, node=0)
         """
         return self._core.alloc(self._allocator._cpu(cpu), self._allocator._node(node))
 
@@ -695,7 +720,7 @@ class Cache:
         Examples
         --------
         >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> allocator.create_cache("example", 64).usage()["slab_count"]
+        >>> allocator.create_cache("example", 64).usage()["slabs"]
         0
         """
         return _parse(self._core.usage())
@@ -737,7 +762,7 @@ class Cache:
         --------
         >>> allocator = Allocator("slub", machine=Machine(cpus=1))
         >>> cache = allocator.create_cache("example", 64)
-        >>> cache.locate(cache.alloc()).index
+        >>> cache.locate(cache.alloc()).object_index
         0
         """
         return Place(*self._core.locate(_address(address)))
@@ -860,6 +885,12 @@ def execute(
     ParameterError
         If a line of the script is not accepted; the message has its number.
 
+    Notes
+    -----
+    The lines are those of recordings made inside a kernel; for the profiles of the 2.6
+    series those of the 2.6 sources run by themselves, with whole commands and fallback
+    lists.
+
     Examples
     --------
     >>> text = execute("cache x 64 0 -", "slub", machine=Machine(cpus=1))
@@ -868,4 +899,6 @@ def execute(
     """
     value = find_policy(policy, kernel=kernel)
     options: Sequence[tuple[str, int]] = list(value.values().items())
-    return _core.execute(find_machine(machine).core(), value.name, options, script)
+    original = (value.kernel or "").startswith("2.6.")
+    core = find_machine(machine).core()
+    return _core.execute(core, value.name, options, script, original)

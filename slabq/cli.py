@@ -56,7 +56,9 @@ class _Commands(click.Group):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+            formatter.write_dl(
+                [(name, about) for name, (_, about) in _COMMANDS.items()]
+            )
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

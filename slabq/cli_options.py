@@ -4,7 +4,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,7 @@ from slabq.topology import parse_distance, parse_numa_fake
 
 __all__ = [
     "NUMBER",
+    "ParamType",
     "format_option",
     "json_option",
     "machine_options",
@@ -30,16 +31,22 @@ __all__ = [
     "make_policies",
     "parse_settings",
     "print_table",
+    "raw_machine_options",
     "set_option",
 ]
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
 
 Function = Callable[..., Any]
 
 _BYTE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
-class _Number(click.ParamType):
-    """A whole number, or the text as it is: what is accepted, the value's owner says."""
+class _Number(ParamType):
+    """A whole number, or the text as it is, for the value's owner to refuse."""
 
     name = "N"
 
@@ -52,7 +59,7 @@ class _Number(click.ParamType):
             return value
 
 
-class _Bytes(click.ParamType):
+class _Bytes(ParamType):
     """A number of bytes, with K, M, G or T behind it for powers of 1024."""
 
     name = "BYTES"
@@ -118,9 +125,14 @@ def machine_options(function: Function) -> Function:
         given = {key: values.pop(key) for key in _MACHINE_KEYS}
         return function(machine=make_machine(**given), **values)
 
+    return raw_machine_options(wrapper)
+
+
+def raw_machine_options(function: Function) -> Function:
+    """Give a command the options of a machine; it gets what `make_machine` takes."""
     for option in reversed(_MACHINE_OPTIONS):
-        wrapper = option(wrapper)
-    return wrapper
+        function = option(function)
+    return function
 
 
 def make_machine(
@@ -247,7 +259,9 @@ def make_policies(
             known = ", ".join(policy_names())
             raise ParameterError(f"policy is {names!r}: known are {known}")
     given = parse_settings(settings)
-    known_options = list(dict.fromkeys(o for name in wanted for o in policy_options(name)))
+    known_options = list(
+        dict.fromkeys(o for name in wanted for o in policy_options(name))
+    )
     for option in given:
         require_choice(f"option of {', '.join(wanted)}", option, known_options)
     return [

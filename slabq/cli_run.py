@@ -10,6 +10,7 @@ import click
 from slabq.checks import require_choice
 from slabq.cli_options import (
     NUMBER,
+    ParamType,
     format_option,
     json_option,
     machine_options,
@@ -43,7 +44,9 @@ _RUN_OPTIONS = (
         "-e", "--engine", default="native", show_default=True, help="The engine."
     ),
     set_option,
-    click.option("--repeat", type=NUMBER, default=1, help="How often; shows the range."),
+    click.option(
+        "--repeat", type=NUMBER, default=1, help="How often; shows the range."
+    ),
     click.option("--seed", type=NUMBER, default=1, help="Seed of the first repeat."),
     json_option,
     format_option,
@@ -114,10 +117,10 @@ def _show(results: Results, as_json: bool, format_name: str) -> None:
         print_table(results.table(), format_name)
 
 
-# -- run -------------------------------------------------------------------------------------
+# -- run -------------------------------------------------------------------------------
 
 
-class _Values(click.ParamType):
+class _Values(ParamType):
     """One value of a workload's parameter, or several with commas between."""
 
     def __init__(self, parameter: Parameter) -> None:
@@ -180,7 +183,9 @@ def _workload_command(name: str) -> click.Command:
     kind = workload_kinds()[name]
 
     @_run_options
-    def command(words: Sequence[str] = (), mode_flag: str | None = None, **values: Any) -> None:
+    def command(
+        words: Sequence[str] = (), mode_flag: str | None = None, **values: Any
+    ) -> None:
         parameters = {key: values.pop(key) for key in kind.parameters}
         parameters = {k: v for k, v in parameters.items() if v is not None}
         if mode_flag is not None:
@@ -189,7 +194,9 @@ def _workload_command(name: str) -> click.Command:
         _compare(name, parameters=parameters, **values)
 
     made = click.command(
-        name, cls=_HackbenchCommand if name == HACKBENCH else click.Command, help=kind.about
+        name,
+        cls=_HackbenchCommand if name == HACKBENCH else click.Command,
+        help=kind.about,
     )(command)
     extra: list[click.Parameter] = [
         _parameter_option(parameter) for parameter in kind.parameters.values()
@@ -202,12 +209,16 @@ def _workload_command(name: str) -> click.Command:
 
 def _hackbench_options() -> list[click.Parameter]:
     return [
-        click.Argument(["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"),
+        click.Argument(
+            ["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"
+        ),
         click.Option(
             ["mode_flag", "-T", "--threads"], flag_value="thread", help="--mode thread"
         ),
         click.Option(
-            ["mode_flag", "-P", "--process"], flag_value="process", help="--mode process"
+            ["mode_flag", "-P", "--process"],
+            flag_value="process",
+            help="--mode process",
         ),
     ]
 
@@ -220,7 +231,7 @@ def run_command() -> None:
     """
 
 
-# -- replay and demo -----------------------------------------------------------------------------
+# -- replay and demo -------------------------------------------------------------------
 
 
 def _read_with_bar(path: str) -> "Trace":
@@ -260,4 +271,8 @@ def demo_command(machine: Machine, seed: Any, as_json: bool, format_name: str) -
     Both run three times under every policy on this host; the tables compare them.
     """
     require_choice("format", format_name, FORMATS)
-    _show(_demo_results(make_policies(None, None, []), machine, seed), as_json, format_name)
+    _show(
+        _demo_results(make_policies(None, None, []), machine, seed),
+        as_json,
+        format_name,
+    )

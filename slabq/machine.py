@@ -50,8 +50,8 @@ class Machine:
     pcp_order_max : int, default 3
         Largest page order kept in the per-CPU page lists.
     remote_delay_ns : int, default 0
-        Native engine: delay of a touch at distance 20, in nanoseconds; other distances in
-        proportion to distance - 10. 0 is off: the host's own memory decides.
+        Native engine: delay of a touch at distance 20, in nanoseconds; other distances
+        in proportion to distance - 10. 0 is off: the host's own memory decides.
     name : str, default ""
         What tables call the machine; without one it is named after its shape.
     about : str, default ""
@@ -87,8 +87,8 @@ class Machine:
         nodes = require_int("nodes", self.nodes, 1, topology.NODE_MAX)
         if nodes > cpus:
             raise ParameterError(
-                f"nodes is {nodes} with {cpus} cpus: accepted are at most as many nodes "
-                "as cpus"
+                f"nodes is {nodes} with {cpus} cpus: accepted are at most as many "
+                "nodes as cpus"
             )
         self._put(cpus=cpus, nodes=nodes)
         distance = self.distance
@@ -130,8 +130,8 @@ class Machine:
         ----------
         **changes
             Parameters of `Machine`. With another number of CPUs or nodes, what was said
-            CPU by CPU or node by node returns to its default unless it is given too. The
-            name gets a ``*`` unless a new one is given.
+            CPU by CPU or node by node returns to its default unless it is given too.
+            The name gets a ``*`` unless a new one is given.
 
         Returns
         -------
@@ -276,8 +276,8 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     Parameters
     ----------
     path : path-like
-        A TOML file with the parameters of `Machine` as keys. Other tables in it, such as
-        cost figures, are left alone.
+        A TOML file with the parameters of `Machine` as keys. Other tables in it, such
+        as cost figures, are left alone.
 
     Returns
     -------
@@ -357,8 +357,8 @@ def find_machine(machine: Machine | str | os.PathLike[str] | None) -> Machine:
     Parameters
     ----------
     machine : Machine, str, path-like or None
-        A machine, the name of a preset, ``"host"``, or the path of a machine file (with a
-        slash or ``.toml`` in it). None is the host.
+        A machine, the name of a preset, ``"host"``, or the path of a machine file
+        (with a slash or ``.toml`` in it). None is the host.
 
     Returns
     -------

@@ -195,7 +195,9 @@ def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Ax
     height = 0.8 / len(found)
     for number, (label, group) in enumerate(_by_label(found).items()):
         for result in group:
-            waits = [result.locks.get(name, {}).get("wait_ns", 0) / 1e6 for name in names]
+            waits = [
+                result.locks.get(name, {}).get("wait_ns", 0) / 1e6 for name in names
+            ]
             offset = (number - (len(found) - 1) / 2) * height
             places = [index + offset for index in range(len(names))]
             ax.barh(places, waits, height, color=f"C{number}", label=label)
@@ -227,7 +229,8 @@ def plot_latency(results: Result | Iterable[Result], ax: Axes | None = None) -> 
     Raises
     ------
     ParameterError
-        If the results do not belong on common axes, have no latencies, or there are none.
+        If the results do not belong on common axes, have no latencies, or there are
+        none.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """A policy is an allocator design with its options set: a plain value.
 
 Each class here is one policy; its fields are the policy's options by the kernel's own
-names. What is not given comes from the kernel profile, a named set of option values that
-one kernel release had (``data/kernels``), and what the profile leaves open from the
-policy's own defaults.
+names. What is not given comes from the kernel profile, a named set of option values
+that one kernel release had (``data/kernels``), and what the profile leaves open from
+the policy's own defaults.
 """
 
 import dataclasses
@@ -171,7 +171,8 @@ def kernel_profiles(policy: str) -> Mapping[str, KernelProfile]:
     tables = tomllib.loads(file.read_text())
     tables = tables.get("profile", tables)
     profiles = {
-        kernel: _read_profile(kernel, table, options) for kernel, table in tables.items()
+        kernel: _read_profile(kernel, table, options)
+        for kernel, table in tables.items()
     }
     return dict(sorted(profiles.items(), key=lambda item: _version_key(item[0])))
 
@@ -410,7 +411,8 @@ class Sheaves(Policy):
     Raises
     ------
     ParameterError
-        If this build has no sheaves, the profile is not known or an option out of range.
+        If this build has no sheaves, the profile is not known or an option out of
+        range.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """A result is what one configuration did, with all it takes to repeat it.
 
-`Result` is one configuration and its repeats, `Results` a list of them that makes tables
-and plots. Both save to one file, JSON inside gzip, which `load` reads back.
+`Result` is one configuration and its repeats, `Results` a list of them that makes
+tables and plots. Both save to one file, JSON inside gzip, which `load` reads back.
 """
 
 import dataclasses
@@ -79,9 +79,9 @@ class Result:
 
     Notes
     -----
-    With repeats, the figures of a result are those of one of them, the run whose elapsed
-    time is the median (the lower one of an even number), so that time, counters and locks
-    belong together. `spread` has the range.
+    With repeats, the figures of a result are those of one of them, the run whose
+    elapsed time is the median (the lower one of an even number), so that time, counters
+    and locks belong together. `spread` has the range.
 
     Examples
     --------
@@ -533,8 +533,8 @@ class Results(Sequence[Result]):
         Raises
         ------
         ParameterError
-            If the results are of more than one workload, machine or engine, or there are
-            none.
+            If the results are of more than one workload, machine or engine, or there
+            are none.
 
         Examples
         --------
@@ -636,6 +636,6 @@ def _from_document(document: Any, name: str) -> Results:
         raise ParameterError(f"result file {name}: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ParameterError(
-            f"result file {name} is damaged ({type(error).__name__}: {error}): accepted "
-            "are whole files"
+            f"result file {name} is damaged ({type(error).__name__}: {error}): "
+            "accepted are whole files"
         ) from None

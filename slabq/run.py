@@ -111,8 +111,8 @@ def measure_jobs(
     repeat : int, default 1
         Number of rounds.
     executor : concurrent.futures.Executor, optional
-        Who runs them. The native engine needs the host for itself, so its jobs are handed
-        over one at a time.
+        Who runs them. The native engine needs the host for itself, so its jobs are
+        handed over one at a time.
     progress : callable or bool, optional
         As for `run`.
 
@@ -328,9 +328,9 @@ def sweep(
     workload: "Workload | Trace | str",
     *,
     policy: Policy | str | Sequence[Policy | str] | None = None,
-    machine: Machine | str | None | Sequence[Machine | str] = None,
+    machine: Machine | str | Sequence[Machine | str] | None = None,
     engine: str | Sequence[str] = "native",
-    kernel: str | None | Sequence[str | None] = None,
+    kernel: str | Sequence[str | None] | None = None,
     seed: int = 1,
     repeat: int = 1,
     executor: Executor | None = None,

@@ -12,9 +12,9 @@ _HEADER = (
     " : slabdata <active_slabs> <num_slabs> <sharedavail>\n"
 )
 _ROW = (
-    "{name:<17s} {active_objects:6d} {num_objects:6d} {size:6d} {num:4d} {pages:4d}"
-    " : tunables {limit:4d} {batchcount:4d} {shared:4d}"
-    " : slabdata {active_slabs:6d} {num_slabs:6d} {shared_available:6d}\n"
+    "{name:<17s} {active_objs:6d} {objects_total:6d} {size:6d} {objects_per_slab:4d}"
+    " {pages:4d} : tunables {limit:4d} {batchcount:4d} {sharedfactor:4d}"
+    " : slabdata {active_slabs:6d} {slabs:6d} {sharedavail:6d}\n"
 )
 
 
@@ -36,22 +36,5 @@ def format_slabinfo(caches: Iterable[Mapping[str, Any]]) -> str:
     >>> format_slabinfo([]).splitlines()[0]
     'slabinfo - version: 2.1'
     """
-    return _HEADER + "".join(_row(cache) for cache in reversed(list(caches)))
-
-
-def _row(cache: Mapping[str, Any]) -> str:
-    usage, shape = cache["usage"], cache["geometry"]
-    return _ROW.format(
-        name=cache["name"],
-        active_objects=usage["slabinfo_active_objects"],
-        num_objects=usage["object_total"],
-        size=shape["size"],
-        num=shape["num"],
-        pages=1 << shape["order"],
-        limit=usage["slabinfo_limit"],
-        batchcount=usage["slabinfo_batchcount"],
-        shared=usage["slabinfo_shared"],
-        active_slabs=usage["slabinfo_active_slabs"],
-        num_slabs=usage["slab_count"],
-        shared_available=usage["slabinfo_shared_available"],
-    )
+    rows = [_ROW.format(pages=1 << cache["order"], **cache) for cache in caches]
+    return _HEADER + "".join(reversed(rows))

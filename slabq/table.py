@@ -1,4 +1,4 @@
-"""A table compares policies side by side, as text of at most 78 columns and other forms.
+"""A table compares policies side by side, as text of 78 columns and in other forms.
 
 Ratios are against one policy, the baseline. Results of different workloads, machines or
 engines are sections of their own and never share a column.
@@ -138,7 +138,7 @@ class Table:
         return self.format("html")
 
     def format(self, format: str = "text") -> str:
-        """Write the table.
+        r"""Write the table.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class Table:
         Examples
         --------
         >>> Table([Section("t", ["policy", "s"], [["slab", "1.5"]])]).format("csv")
-        't\\r\\npolicy,s\\r\\nslab,1.5\\r\\n'
+        't\r\npolicy,s\r\nslab,1.5\r\n'
         """
         write = _WRITERS[require_choice("format", format, FORMATS)]
         return "\n".join(write(section) for section in self.sections)
@@ -186,7 +186,7 @@ class Table:
                 yield Text(note, style="dim")
 
 
-# -- formats -------------------------------------------------------------------------------
+# -- formats ---------------------------------------------------------------------------
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
@@ -223,7 +223,9 @@ def _text_row(row: Sequence[str], widths: Sequence[int], left_count: int) -> lis
         first = "  " + first[cut:]
     aligned = [
         cell.ljust(width) if index < left_count else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip([first, *row[1:]], widths, strict=True))
+        for index, (cell, width) in enumerate(
+            zip([first, *row[1:]], widths, strict=True)
+        )
     ]
     return [*lines, "  ".join(aligned).rstrip()]
 
@@ -314,7 +316,7 @@ _WRITERS: Mapping[str, Callable[[Section], str]] = {
 }
 
 
-# -- comparisons of results -------------------------------------------------------------------
+# -- comparisons of results ------------------------------------------------------------
 
 
 def comparison_table(
@@ -421,12 +423,14 @@ def _ratio(value: float, base: float) -> str:
 def _policy_section(
     group: Sequence[Result], baseline: str | None, figure: str
 ) -> Section:
-    """One line a policy: the figure, its ratio, its range, and what stands behind it."""
+    """One line a policy: the figure, its ratio, its range, what stands behind it."""
     base = _middle(_baseline_of(group, baseline), figure)
     columns = ["policy", "kernel", figure_label(figure), "ratio"]
     repeated = group[0].repeat_count > 1
     columns += ["min..max"] if repeated else []
-    extras = [extra for extra in _EXTRAS if extra.figure != figure and extra.in_all(group)]
+    extras = [
+        extra for extra in _EXTRAS if extra.figure != figure and extra.in_all(group)
+    ]
     columns += [extra.heading for extra in extras]
     rows = []
     for result in group:
@@ -472,7 +476,9 @@ class _Extra:
 
 _EXTRAS = (
     _Extra("ns_per_operation", "ns/op", 0, lambda s: float(s["ns_per_operation"])),
-    _Extra("memory.peak_bytes", "peak MiB", 1, lambda s: s["memory"]["peak_bytes"] / MIB),
+    _Extra(
+        "memory.peak_bytes", "peak MiB", 1, lambda s: s["memory"]["peak_bytes"] / MIB
+    ),
     _Extra(
         "locks",
         "lock wait ms",

@@ -1,8 +1,8 @@
 """A topology is which CPU is on which node, who shares a cache, how far nodes are.
 
-Here are the text forms of it (a matrix, the kernel's ``numa=fake``, sysfs) and the rules
-that distances keep to. Distances are those of the ACPI SLIT: 10 from a node to itself,
-11 to 255 between nodes, not necessarily the same both ways.
+Here are the text forms of it (a matrix, the kernel's ``numa=fake``, sysfs) and the
+rules that distances keep to. Distances are those of the ACPI SLIT: 10 from a node to
+itself, 11 to 255 between nodes, not necessarily the same both ways.
 """
 
 import re
@@ -141,7 +141,9 @@ def parse_distance(text: str) -> Matrix:
     """
     rows = [row for row in re.split(r"[;\n]", text) if row.strip()]
     if not rows:
-        raise ParameterError(f'distance is {text!r}: accepted is the form "10 20;20 10"')
+        raise ParameterError(
+            f'distance is {text!r}: accepted is the form "10 20;20 10"'
+        )
     matrix = [_parse_numbers("distance", text, row) for row in rows]
     return check_distance(matrix, len(matrix))
 
@@ -161,8 +163,8 @@ def parse_numa_fake(text: str) -> tuple[int, Matrix]:
     Parameters
     ----------
     text : str
-        The number of nodes, with ``U`` behind it or not, and then optionally a colon and
-        the N times N distances, row after row. A leading ``numa=fake=`` is skipped.
+        The number of nodes, with ``U`` behind it or not, and then optionally a colon
+        and the N times N distances, row after row. A leading ``numa=fake=`` is skipped.
 
     Returns
     -------
@@ -272,7 +274,9 @@ def read_host(sysfs: Path = Path("/sys/devices/system")) -> HostTopology:
     nodes = _host_nodes(sysfs, cpus)
     require_int("number of nodes of this host", len(nodes), 1, NODE_MAX)
     node_index = {number: index for index, number in enumerate(nodes)}
-    node_of_cpu = {cpu: node_index[n] for n, members in nodes.items() for cpu in members}
+    node_of_cpu = {
+        cpu: node_index[n] for n, members in nodes.items() for cpu in members
+    }
     groups = [_cache_group(sysfs, cpu) or f"node {node_of_cpu[cpu]}" for cpu in cpus]
     group_index = {group: index for index, group in enumerate(dict.fromkeys(groups))}
     return HostTopology(

@@ -1,7 +1,8 @@
 """A workload is what is run on a policy: a built-in program and its parameters.
 
-The programs, their parameters and the accepted ranges are the C core's. Here they become
-checked values, with the option letters of the original programs and words for modes.
+The programs, their parameters and the accepted ranges are the C core's. Here they
+become checked values, with the option letters of the original programs and words for
+modes.
 """
 
 import dataclasses

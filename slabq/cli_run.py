@@ -124,7 +124,7 @@ class _Values(ParamType):
     """One value of a workload's parameter, or several with commas between."""
 
     def __init__(self, parameter: Parameter) -> None:
-        self.name = "|".join(parameter.words) or "N[,N...]"
+        self.name = "N[,N...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -173,7 +173,7 @@ def _with_pipe_spelled(args: Sequence[str]) -> list[str]:
 
 def _parameter_option(parameter: Parameter) -> click.Option:
     names = [parameter.name, *parameter.option_names]
-    about = f"{parameter.about} [default: {parameter.default_value()}]"
+    about = f"{parameter.about} [default: {parameter.default}]"
     if parameter.is_switch:
         return click.Option(names, is_flag=True, default=None, help=about)
     return click.Option(names, type=_Values(parameter), help=about)
@@ -183,15 +183,10 @@ def _workload_command(name: str) -> click.Command:
     kind = workload_kinds()[name]
 
     @_run_options
-    def command(
-        words: Sequence[str] = (), mode_flag: str | None = None, **values: Any
-    ) -> None:
-        parameters = {key: values.pop(key) for key in kind.parameters}
-        parameters = {k: v for k, v in parameters.items() if v is not None}
-        if mode_flag is not None:
-            parameters["mode"] = mode_flag
-        parameters = {**parse_old_hackbench(words), **parameters}
-        _compare(name, parameters=parameters, **values)
+    def command(words: Sequence[str] = (), **values: Any) -> None:
+        given = {key: values.pop(key) for key in kind.parameters}
+        parameters = {key: value for key, value in given.items() if value is not None}
+        _compare(name, parameters=parse_old_hackbench(words) | parameters, **values)
 
     made = click.command(
         name,
@@ -202,25 +197,13 @@ def _workload_command(name: str) -> click.Command:
         _parameter_option(parameter) for parameter in kind.parameters.values()
     ]
     if name == HACKBENCH:
-        extra += _hackbench_options()
+        extra.append(
+            click.Argument(
+                ["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"
+            )
+        )
     made.params = [*extra, *made.params]
     return made
-
-
-def _hackbench_options() -> list[click.Parameter]:
-    return [
-        click.Argument(
-            ["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"
-        ),
-        click.Option(
-            ["mode_flag", "-T", "--threads"], flag_value="thread", help="--mode thread"
-        ),
-        click.Option(
-            ["mode_flag", "-P", "--process"],
-            flag_value="process",
-            help="--mode process",
-        ),
-    ]
 
 
 @click.group(cls=_RunCommands, subcommand_metavar="WORKLOAD [OPTIONS]...")

@@ -15,7 +15,7 @@ from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
 from slabq.result import REPLAY, Result, Results
-from slabq.workload import Value, Workload, find_workload
+from slabq.workload import Workload, find_workload
 
 if TYPE_CHECKING:
     from slabq.trace import Trace
@@ -193,7 +193,7 @@ def run(
     seed: int = 1,
     repeat: int = 1,
     progress: Progress = None,
-    **parameters: Value,
+    **parameters: int,
 ) -> Result:
     """Run a workload under one policy.
 
@@ -335,7 +335,7 @@ def sweep(
     repeat: int = 1,
     executor: Executor | None = None,
     progress: Progress = None,
-    **parameters: Value | Sequence[Value],
+    **parameters: int | Sequence[int],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
 
@@ -397,8 +397,8 @@ def sweep(
 
 def _work_maker(
     workload: "Workload | Trace | str",
-) -> "Callable[[Mapping[str, Value]], Workload | Trace]":
-    def make(parameters: Mapping[str, Value]) -> "Workload | Trace":
+) -> "Callable[[Mapping[str, int]], Workload | Trace]":
+    def make(parameters: Mapping[str, int]) -> "Workload | Trace":
         if isinstance(workload, Workload | str):
             return find_workload(workload, **parameters)
         if parameters:

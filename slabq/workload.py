@@ -1,8 +1,7 @@
 """A workload is what is run on a policy: a built-in program and its parameters.
 
 The programs, their parameters and the accepted ranges are the C core's. Here they
-become checked values, with the option letters of the original programs and words for
-modes.
+become checked values, with the option letters of the original programs.
 """
 
 import dataclasses
@@ -22,13 +21,7 @@ __all__ = [
     "workload_kinds",
 ]
 
-Value = int | str
-
-# Words for numbered choices, in the order of their numbers.
-_WORDS: Mapping[tuple[str, str], Sequence[str]] = {
-    ("hackbench", "mode"): ("process", "thread"),
-}
-_OLD_MODES = {"process": "process", "thread": "thread", "threads": "thread"}
+_OLD_MODES = {"process": 1, "thread": 0, "threads": 0}
 # Option letters and long names of the original programs.
 _OPTIONS: Mapping[tuple[str, str], Sequence[str]] = {
     ("hackbench", "groups"): ("-g", "--groups"),
@@ -36,6 +29,7 @@ _OPTIONS: Mapping[tuple[str, str], Sequence[str]] = {
     ("hackbench", "message_bytes"): ("-s", "--datasize", "--message-bytes"),
     ("hackbench", "fds"): ("-f", "--fds"),
     ("hackbench", "pipe"): ("--pipe",),
+    ("hackbench", "process"): ("-P/-T", "--process/--threads"),
 }
 
 
@@ -50,14 +44,9 @@ class Parameter(NamedTuple):
     about: str
 
     @property
-    def words(self) -> Sequence[str]:
-        """Words for the values from 0 on; empty if it is a plain number."""
-        return _WORDS.get((self.workload, self.name), ())
-
-    @property
     def is_switch(self) -> bool:
         """True for a parameter that is on or off."""
-        return not self.words and (self.minimum, self.maximum) == (0, 1)
+        return (self.minimum, self.maximum) == (0, 1)
 
     @property
     def option_names(self) -> Sequence[str]:
@@ -65,21 +54,11 @@ class Parameter(NamedTuple):
         default = ("--" + self.name.replace("_", "-"),)
         return _OPTIONS.get((self.workload, self.name), default)
 
-    def check(self, value: object) -> Value:
+    def check(self, value: object) -> int:
         """Return `value` as a `Workload` holds it, or raise `ParameterError`."""
-        if self.words:
-            return require_choice(self.name, value, self.words)
         if self.is_switch:
             return int(require_switch(self.name, value))
         return require_int(self.name, value, self.minimum, self.maximum)
-
-    def default_value(self) -> Value:
-        """Return the default as a `Workload` holds it."""
-        return self.words[self.default] if self.words else self.default
-
-    def number(self, value: Value) -> int:
-        """Return the number that the core takes for a checked `value`."""
-        return self.words.index(value) if isinstance(value, str) else value
 
 
 class Kind(NamedTuple):
@@ -118,7 +97,7 @@ class Workload:
     ----------
     name : str
         Name of the workload.
-    parameters : mapping of str to int or str, optional
+    parameters : mapping of str to int, optional
         Values that differ from the defaults.
 
     Raises
@@ -133,7 +112,7 @@ class Workload:
     """
 
     name: str
-    parameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds = workload_kinds()
@@ -144,7 +123,7 @@ class Workload:
         values = {
             name: parameter.check(self.parameters[name])
             if name in self.parameters
-            else parameter.default_value()
+            else parameter.default
             for name, parameter in known.items()
         }
         object.__setattr__(self, "parameters", values)
@@ -161,11 +140,10 @@ class Workload:
         >>> dict(Workload("hackbench", {"loops": 3}).numbers())["loops"]
         3
         """
-        known = workload_kinds()[self.name].parameters
-        return [(n, known[n].number(value)) for n, value in self.parameters.items()]
+        return list(self.parameters.items())
 
 
-def find_workload(workload: Workload | str, **parameters: Value) -> Workload:
+def find_workload(workload: Workload | str, **parameters: int) -> Workload:
     """Return the workload that is meant.
 
     Parameters
@@ -198,7 +176,7 @@ def find_workload(workload: Workload | str, **parameters: Value) -> Workload:
     return Workload(workload, parameters)
 
 
-def parse_old_hackbench(words: Sequence[str]) -> dict[str, Value]:
+def parse_old_hackbench(words: Sequence[str]) -> dict[str, int]:
     """Read the old form of hackbench's arguments, ``GROUPS [process|thread] [LOOPS]``.
 
     Parameters
@@ -219,14 +197,14 @@ def parse_old_hackbench(words: Sequence[str]) -> dict[str, Value]:
     Examples
     --------
     >>> parse_old_hackbench(["100", "process", "2000"])
-    {'groups': 100, 'mode': 'process', 'loops': 2000}
+    {'groups': 100, 'process': 1, 'loops': 2000}
     """
-    found: dict[str, Value] = {}
+    found: dict[str, int] = {}
     left = list(words)
     if left and left[0].isdecimal():
         found["groups"] = int(left.pop(0))
         if left and left[0] in _OLD_MODES:
-            found["mode"] = _OLD_MODES[left.pop(0)]
+            found["process"] = _OLD_MODES[left.pop(0)]
         if left and left[0].isdecimal():
             found["loops"] = int(left.pop(0))
     if left:

@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer
 
-# -- tables of the core ----------------------------------------------------------------
+# -- tables of the core --------------------------------------------------------------
 def policies() -> list[str]: ...
 def options() -> list[tuple[str, str, int, int, int, str]]:
     """(policy, name, default, minimum, maximum, help) of every option."""
@@ -20,7 +20,7 @@ def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
-# -- machine and allocator -------------------------------------------------------------
+# -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:
     """A machine of the native engine: CPUs, nodes with memory, page allocator."""
@@ -93,7 +93,7 @@ def geometry(
 ) -> str:
     """JSON object of the geometry such a cache would have."""
 
-# -- whole runs; the GIL is released, signals are checked every 50 ms -------------------
+# -- whole runs; the GIL is released, signals are checked every 50 ms -----------------
 def run(
     machine: Machine,
     policy: str,
@@ -122,8 +122,8 @@ def execute(
 ) -> str:
     """Output of an operation script, one JSON object a line.
 
-    ``original`` prints as the recordings of the 2.6 sources do (whole commands, fallback
-    lists); otherwise as those made inside a kernel.
+    ``original`` prints as the recordings of the 2.6 sources do (whole commands,
+    fallback lists); otherwise as those made inside a kernel.
     """
 
 @final

@@ -1,6 +1,7 @@
 """The commands that say what there is: policies, kernels, machines, workloads, show."""
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from slabq.policy import (
     policy_names,
     policy_options,
 )
-from slabq.table import Section, Table
+from slabq.table import TEXT_WIDTH, Section, Table
 from slabq.workload import Parameter, workload_kinds
 
 __all__ = [
@@ -45,9 +46,13 @@ defaults_option = click.option(
 
 
 def _print_list(rows: Sequence[tuple[str, str]], indent: str = "") -> None:
-    width = max((len(name) for name, _ in rows), default=0)
+    width = max((len(name) for name, _ in rows), default=0) + 2
     for name, about in rows:
-        click.echo(f"{indent}{name:<{width}}  {about}".rstrip())
+        start, further = f"{indent}{name:<{width}}", indent + " " * width
+        for line in textwrap.wrap(
+            about, TEXT_WIDTH, initial_indent=start, subsequent_indent=further
+        ) or [start]:
+            click.echo(line.rstrip())
 
 
 def _print_json(document: object) -> None:
@@ -215,7 +220,7 @@ def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
             _ranges([cpu for cpu, home in enumerate(node_of_cpu) if home == node]),
             " ".join(f"{distance:3d}" for distance in described["distance"][node]),
             " ".join(str(other) for other in described["fallback"][node]),
-            " ".join(f"{cost:g}" for cost in costs[node]) if costs else "-",
+            " ".join(f"{cost:3g}" for cost in costs[node]) if costs else "-",
         ]
         for node in range(machine.nodes)
     ]

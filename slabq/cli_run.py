@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,15 +21,10 @@ from slabq.cli_options import (
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
-from slabq.progress import ProgressBar
 from slabq.result import Results
-from slabq.run import open_trace, sweep
+from slabq.run import sweep
 from slabq.table import FORMATS
 from slabq.workload import Parameter, parse_old_hackbench, workload_kinds
-
-if TYPE_CHECKING:
-    from slabq.trace import Trace
-    from slabq.workload import Workload
 
 __all__ = ["demo_command", "replay_command", "run_command"]
 
@@ -63,7 +58,7 @@ def _run_options(function: Any) -> Any:
 
 
 def _compare(
-    work: "Workload | Trace | str",
+    work: str | Path,
     *,
     machine: Machine,
     policy: str | None,
@@ -217,26 +212,19 @@ def run_command() -> None:
 # -- replay and demo -------------------------------------------------------------------
 
 
-def _read_with_bar(path: str) -> "Trace":
-    from slabq.trace import read_trace
-
-    with ProgressBar(f"reading {Path(path).name}") as bar:
-        return read_trace(path, progress=bar)
-
-
 @click.command("replay")
 @click.argument("trace_path", metavar="TRACE")
 @_run_options
 def replay_command(trace_path: str, **values: Any) -> None:
     """Run a recorded kernel TRACE under each policy named and compare."""
-    _compare(_read_with_bar(trace_path), parameters={}, **values)
+    _compare(Path(trace_path), parameters={}, **values)
 
 
 def _demo_results(policies: Sequence[Policy], machine: Machine, seed: Any) -> Results:
     from slabq.trace import bundled_trace_path
 
-    trace = open_trace(bundled_trace_path())
-    replayed = sweep(trace, policy=policies, machine=machine, seed=seed, repeat=3)
+    path = bundled_trace_path()
+    replayed = sweep(path, policy=policies, machine=machine, seed=seed, repeat=3)
     hackbench = sweep(
         HACKBENCH, policy=policies, machine=machine, seed=seed, repeat=3, groups=2
     )

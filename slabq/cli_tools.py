@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -151,7 +151,7 @@ def stat_command(
     with ProgressBar(f"reading {Path(trace_path).name}") as bar:
         trace = read_trace(trace_path, progress=bar)
     stats = [
-        trace.stat(kind, sort=sort, limit=limit, raw_ip=raw_ip)
+        trace.stat(cast(By, kind), sort=sort, limit=limit, raw_ip=raw_ip)
         for kind in dict.fromkeys(by) or ["caller"]
     ]
     if as_json:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from slabq.errors import ParameterError
 from slabq.result import Result
-from slabq.table import figure_label, policy_label, scaled, varied_parameters
+from slabq.table import figure_label, policy_labels, scaled, varied_parameters
 
 __all__ = ["plot_comparison", "plot_latency", "plot_locks", "save_plot"]
 
@@ -45,8 +45,8 @@ def _title(results: Sequence[Result]) -> str:
 
 def _by_label(results: Iterable[Result]) -> dict[str, list[Result]]:
     groups: dict[str, list[Result]] = {}
-    for result in results:
-        label = policy_label(result) + (f" {result.kernel}" if result.kernel else "")
+    found = list(results)
+    for result, label in zip(found, policy_labels(found, kernel=True), strict=True):
         groups.setdefault(label, []).append(result)
     return groups
 
@@ -244,8 +244,8 @@ def plot_latency(results: Result | Iterable[Result], ax: Axes | None = None) -> 
         raise ParameterError("the results have no latencies: accepted are some that do")
     ax = _new_axes() if ax is None else ax
     marks = {"p50": "o", "p90": "s", "p99": "^", "max": "x"}
-    for number, result in enumerate(found):
-        label = policy_label(result) + (f" {result.kernel}" if result.kernel else "")
+    labels = policy_labels(found, kernel=True)
+    for number, (result, label) in enumerate(zip(found, labels, strict=True)):
         for name, mark in marks.items():
             points = [
                 (index + (number - (len(found) - 1) / 2) * 0.15, figures[name])

@@ -235,7 +235,7 @@ class Result:
         >>> result.row()["policy"], result.row()["elapsed_s"]
         ('slab', 2.0)
         """
-        row: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "workload": self.workload,
             "policy": self.policy.name,
             "kernel": self.policy.kernel,
@@ -244,9 +244,9 @@ class Result:
             "engine": self.engine,
             "seed": self.seed,
             "parameters": dict(self.parameters),
-            **self.sample,
-            "slabq_version": self.versions.get("slabq", ""),
         }
+        row = {**identity, **self.sample, **identity}
+        row["slabq_version"] = self.versions.get("slabq", "")
         if self.repeat_count > 1:
             row["samples"] = [dict(sample) for sample in self.samples]
         return row

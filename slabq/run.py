@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
 from slabq.checks import closest_first, require_int
@@ -293,7 +293,7 @@ def replay(
     0
     """
     job = Job(
-        open_trace(trace),
+        open_trace(trace, progress),
         find_policy(policy, kernel=kernel),
         find_machine(machine),
         check_engine(engine),
@@ -303,18 +303,22 @@ def replay(
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
 
-def trace_path(trace: "Trace | str | os.PathLike[str]") -> str:
+def trace_path(trace: "Workload | Trace | str | os.PathLike[str]") -> str:
     """Path that `trace` was given as; empty for a trace in memory."""
     return os.fspath(trace) if isinstance(trace, str | os.PathLike) else ""
 
 
-def open_trace(trace: "Trace | str | os.PathLike[str]") -> "Trace":
+def open_trace(
+    trace: "Trace | str | os.PathLike[str]", progress: Progress = None
+) -> "Trace":
     """Return the trace that is meant: `trace` itself, or read from that file."""
-    if isinstance(trace, str | os.PathLike):
-        from slabq.trace import read_trace
+    if not isinstance(trace, str | os.PathLike):
+        return trace
+    from slabq.trace import read_trace
 
-        return read_trace(trace)
-    return trace
+    show = None if progress is None or callable(progress) else bool(progress)
+    with ProgressBar(f"reading {os.path.basename(trace)}", show=show) as bar:
+        return read_trace(trace, progress=bar)
 
 
 def _listed(value: object) -> list[Any]:
@@ -325,7 +329,7 @@ def _listed(value: object) -> list[Any]:
 
 
 def sweep(
-    workload: "Workload | Trace | str",
+    workload: "Workload | Trace | str | os.PathLike[str]",
     *,
     policy: Policy | str | Sequence[Policy | str] | None = None,
     machine: Machine | str | Sequence[Machine | str] | None = None,
@@ -341,8 +345,8 @@ def sweep(
 
     Parameters
     ----------
-    workload : Workload, Trace or str
-        The workload, its name, or a recorded trace.
+    workload : Workload, str, Trace or path
+        The workload, its name, or a recorded trace: itself or as a `pathlib.Path`.
     policy : Policy or str, or a list of them, optional
         Default: every policy of this build. The first is the baseline of tables.
     machine, engine, kernel
@@ -376,7 +380,8 @@ def sweep(
     """
     policies = list(policy_names()) if policy is None else _listed(policy)
     seed = require_int("seed", seed, 0, SEED_MAX)
-    find_work = _work_maker(workload)
+    find_work = _work_maker(workload, progress)
+    path = "" if isinstance(workload, str) else trace_path(workload)
     names = list(parameters)
     jobs = [
         Job(
@@ -385,6 +390,7 @@ def sweep(
             find_machine(computer),
             check_engine(kind),
             seed,
+            path,
         )
         for computer in _listed(machine)
         for kind in _listed(engine)
@@ -396,15 +402,19 @@ def sweep(
 
 
 def _work_maker(
-    workload: "Workload | Trace | str",
+    workload: "Workload | Trace | str | os.PathLike[str]", progress: Progress
 ) -> "Callable[[Mapping[str, int]], Workload | Trace]":
+    trace = None
+    if not isinstance(workload, Workload | str):
+        trace = open_trace(workload, progress)
+
     def make(parameters: Mapping[str, int]) -> "Workload | Trace":
-        if isinstance(workload, Workload | str):
-            return find_workload(workload, **parameters)
+        if trace is None:
+            return find_workload(cast(Workload | str, workload), **parameters)
         if parameters:
             name = next(iter(parameters))
             raise ParameterError(f"parameter {name!r} with a trace: accepted are none")
-        return workload
+        return trace
 
     return make
 

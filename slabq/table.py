@@ -8,12 +8,15 @@ import csv
 import dataclasses
 import html
 import io
+import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slabq.checks import require_choice
 from slabq.errors import ParameterError
-from slabq.result import Result
+from slabq.result import REPLAY, Result
+from slabq.workload import workload_kinds
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -22,6 +25,8 @@ __all__ = ["FORMATS", "Section", "Table", "comparison_table", "figure_label"]
 
 FORMATS = ("text", "markdown", "csv", "latex", "html")
 TEXT_WIDTH = 78
+FIRST_WIDTH_MIN = 12
+SHOWN_PARAMETERS = 4  # of a workload, in titles; others if not the default
 MIB = 1 << 20
 
 # Figure -> (what it is, unit, factor from the stored unit, decimals)
@@ -72,11 +77,53 @@ def scaled(result: Result, figure: str) -> list[float]:
     return [value * factor for value in result.figures(figure)]
 
 
-def policy_label(result: Result) -> str:
-    """Name the policy with the options it was given."""
-    given = result.policy.given()
-    options = ",".join(f"{name}={int(value)}" for name, value in given.items())
-    return result.policy.name + (f"({options})" if options else "")
+def policy_labels(results: Sequence[Result], *, kernel: bool = False) -> list[str]:
+    """Name the policy of each result by what tells it from the others.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        What is shown together.
+    kernel : bool, default False
+        Name the kernel profile always, and not only where one policy has several.
+
+    Returns
+    -------
+    list of str
+        The policy's name; its kernel profile and its options where they differ.
+
+    Examples
+    --------
+    >>> policy_labels([])
+    []
+    """
+    by_name: dict[str, list[Result]] = {}
+    for result in results:
+        by_name.setdefault(result.policy.name, []).append(result)
+    return [
+        _policy_label(result, by_name[result.policy.name], kernel) for result in results
+    ]
+
+
+def _policy_label(result: Result, alike: Sequence[Result], kernel: bool) -> str:
+    label = result.policy.name
+    if result.kernel and (kernel or len({other.kernel for other in alike}) > 1):
+        label += f" {result.kernel}"
+    given = [other.policy.given() for other in alike]
+    for name, value in result.policy.given().items():
+        if len({options.get(name) for options in given}) > 1:
+            label += f" {name}={int(value)}"
+    return label
+
+
+def _option_notes(group: Sequence[Result]) -> list[str]:
+    """Say which options were given to each policy."""
+    lines = dict.fromkeys(
+        f"{result.policy.name}: {name}={int(value)}"
+        for result in group
+        for name, value in result.policy.given().items()
+    )
+    return list(lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +237,6 @@ class Table:
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent=indent) or [""]
 
 
@@ -200,25 +245,59 @@ def _ascii(text: str) -> str:
 
 
 def _write_text(section: Section) -> str:
-    """Aligned columns; the first is cut into lines if all would not fit."""
+    """Aligned columns, in blocks below each other if all would not fit."""
     cells = [[_ascii(cell) for cell in row] for row in [section.columns, *section.rows]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    others = sum(widths[1:]) + 2 * len(widths[1:])
-    widths[0] = min(widths[0], max(TEXT_WIDTH - others, 12))
-    lines = [*_wrap(_ascii(section.title), "  "), ""]
-    for number, row in enumerate(cells):
-        lines += _text_row(row, widths, section.left_count)
-        if number == 0:
-            lines.append("  ".join("-" * width for width in widths))
+    lines = _wrap(_ascii(section.title), "  ")
+    for block in _blocks(widths, section.left_count):
+        lines += ["", *_text_block(cells, widths, block, section.left_count)]
     lines += [line for note in section.notes for line in _wrap(_ascii(note), "  ")]
     return "\n".join(lines) + "\n"
+
+
+def _blocks(widths: list[int], left_count: int) -> list[list[int]]:
+    """Split the columns so that each block fits; the left ones are in every block.
+
+    The first column is made narrower before a block is split.
+    """
+    narrow = [min(widths[0], FIRST_WIDTH_MIN), *widths[1:]]
+    left = list(range(left_count))
+    blocks = [list(left)]
+    for column in range(left_count, len(widths)):
+        if _line_width(narrow, [*blocks[-1], column]) > TEXT_WIDTH and (
+            len(blocks[-1]) > left_count
+        ):
+            blocks.append(list(left))
+        blocks[-1].append(column)
+    others = max(_line_width(narrow, block) for block in blocks) - narrow[0]
+    widths[0] = min(widths[0], max(TEXT_WIDTH - others, FIRST_WIDTH_MIN))
+    return blocks
+
+
+def _line_width(widths: Sequence[int], block: Sequence[int]) -> int:
+    return sum(widths[column] for column in block) + 2 * (len(block) - 1)
+
+
+def _text_block(
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    block: Sequence[int],
+    left_count: int,
+) -> list[str]:
+    chosen = [widths[column] for column in block]
+    lines = []
+    for number, row in enumerate(cells):
+        lines += _text_row([row[column] for column in block], chosen, left_count)
+        if number == 0:
+            lines.append("  ".join("-" * width for width in chosen))
+    return lines
 
 
 def _text_row(row: Sequence[str], widths: Sequence[int], left_count: int) -> list[str]:
     first = row[0]
     lines = []
     while len(first) > widths[0]:
-        cut = first.rfind(",", 0, widths[0]) + 1 or widths[0]
+        cut = first.rfind(" ", 0, widths[0]) + 1 or widths[0]
         lines.append(first[:cut])
         first = "  " + first[cut:]
     aligned = [
@@ -378,10 +457,25 @@ def _setting(result: Result, group: Sequence[Result]) -> tuple[object, ...]:
     return tuple(result.parameters.get(name) for name in varied_parameters(group))
 
 
+def _shown_parameters(result: Result) -> list[tuple[str, str]]:
+    """Parameters for a title: the leading ones, and what is not at its default."""
+    if result.workload == REPLAY:
+        path = str(result.parameters.get("trace", ""))
+        return [("trace", os.path.basename(path))] if path else []
+    known = workload_kinds()[result.workload].parameters
+    return [
+        (name, f"{name} {value}")
+        for number, (name, value) in enumerate(result.parameters.items())
+        if number < SHOWN_PARAMETERS
+        or name not in known
+        or value != known[name].default
+    ]
+
+
 def _title(group: Sequence[Result]) -> str:
     first = group[0]
     varied = varied_parameters(group)
-    fixed = [f"{n} {v}" for n, v in first.parameters.items() if n not in varied]
+    fixed = [text for name, text in _shown_parameters(first) if name not in varied]
     repeats = f", median of {first.repeat_count} runs" if first.repeat_count > 1 else ""
     what = "measured on this host" if first.engine == "native" else "simulated"
     parameters = ": " + ", ".join(fixed) if fixed else ""
@@ -425,7 +519,8 @@ def _policy_section(
 ) -> Section:
     """One line a policy: the figure, its ratio, its range, what stands behind it."""
     base = _middle(_baseline_of(group, baseline), figure)
-    columns = ["policy", "kernel", figure_label(figure), "ratio"]
+    heading = "time [s]" if figure == "elapsed_s" else figure_label(figure)
+    columns = ["policy", "kernel", heading, "ratio"]
     repeated = group[0].repeat_count > 1
     columns += ["min..max"] if repeated else []
     extras = [
@@ -433,14 +528,17 @@ def _policy_section(
     ]
     columns += [extra.heading for extra in extras]
     rows = []
-    for result in group:
+    for result, label in zip(group, policy_labels(group), strict=True):
         value = _middle(result, figure)
-        row = [policy_label(result), result.kernel or "-"]
+        row = [label, result.kernel or "-"]
         row += [format_figure(value, figure), _ratio(value, base)]
         row += [_range(result, figure)] if repeated else []
         row += [extra.cell(result) for extra in extras]
         rows.append(row)
     notes = [f"ratio: against {_baseline_of(group, baseline).policy.name}"]
+    if len({result.kernel for result in group}) > 1:
+        notes.append("kernel: the policies are of different kernel profiles, as listed")
+    notes += _option_notes(group)
     return Section(_title(group), columns, rows, notes, left_count=2)
 
 
@@ -481,7 +579,7 @@ _EXTRAS = (
     ),
     _Extra(
         "locks",
-        "lock wait ms",
+        "lock ms",
         2,
         lambda s: sum(lock["wait_ns"] for lock in s["locks"].values()) / 1e6,
     ),
@@ -493,18 +591,23 @@ def _sweep_section(
 ) -> Section:
     """One line a setting, one column a policy, and one for each ratio."""
     names = varied_parameters(group)
-    labels = list(dict.fromkeys(policy_label(result) for result in group))
-    base_label = policy_label(_baseline_of(group, baseline))
+    label_of = dict(zip(map(id, group), policy_labels(group), strict=True))
+    labels = list(dict.fromkeys(label_of.values()))
+    base_label = label_of[id(_baseline_of(group, baseline))]
     settings: dict[tuple[object, ...], dict[str, Result]] = {}
     for result in group:
-        settings.setdefault(_setting(result, group), {})[policy_label(result)] = result
+        settings.setdefault(_setting(result, group), {})[label_of[id(result)]] = result
     others = [label for label in labels if label != base_label]
     columns = [*names, *labels, *(f"{label}/{base_label}" for label in others)]
     rows = [
         [*map(str, setting), *_sweep_cells(found, labels, base_label, figure)]
         for setting, found in settings.items()
     ]
-    notes = [f"cells: {figure_label(figure)}", *_kernel_notes(group)]
+    notes = [
+        f"cells: {figure_label(figure)}",
+        *_kernel_notes(group),
+        *_option_notes(group),
+    ]
     return Section(_title(group), columns, rows, notes, left_count=len(names))
 
 

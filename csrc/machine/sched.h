@@ -63,6 +63,7 @@ struct sq_task {
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
+    const void *waits_for; /* the waker's, to tell tasks of one queue apart */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
 };
 

@@ -173,7 +173,7 @@ struct sq_kmalloc_shape {
     uint64_t cached_size_max; /* larger requests go to the page allocator */
     bool has_96, has_192;     /* the classes between powers of two */
     uint32_t cache_flags;     /* SQ_CACHE_* of every class */
-    const char *name_format;  /* of a class; one %u, its size */
+    const char *name_prefix;  /* of a class: "kmalloc" gives kmalloc-64 */
 };
 
 struct sq_policy_ops {

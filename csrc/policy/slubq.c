@@ -194,7 +194,7 @@ static void slubq_kmalloc_shape(const struct sq_options *options,
     shape->has_96 = shape->size_min <= 32;
     shape->has_192 = shape->size_min <= 64;
     shape->cache_flags = 0;
-    shape->name_format = "kmalloc-%u";
+    shape->name_prefix = "kmalloc";
 }
 
 /* ---- making and unmaking a cache ---- */
@@ -222,6 +222,8 @@ static void slubq_set_rules(struct slubq_cache *cache, const struct sq_options *
         slubq_option(options->slubq.count_partial_mended, version >= 2);
     rule->flushes_all_levels = options->slubq.flush_all_levels != 0;
     rule->resize_keeps_aliens = options->slubq.resize_keeps_aliens != 0;
+    rule->resize_clears_counters =
+        slubq_option(options->slubq.resize_clears_counters, version < 3);
     rule->expire_is_mended = options->slubq.expire_mended != 0;
 }
 
@@ -378,7 +380,7 @@ static int slubq_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
     return 0;
 }
 
-SQ_POLICY(slubq) = {
+const sq_policy_ops SQ_ON_MACHINE(sq_slubq) = {
     .name = "slub+q",
     .machine = SQ_MACHINE_NAME,
     .cache_bytes = sizeof(struct slubq_cache),
@@ -388,6 +390,7 @@ SQ_POLICY(slubq) = {
     .geometry = slubq_geometry,
     .cache_init = slubq_cache_init,
     .cache_release = slubq_cache_release,
+    .flush_cpu = slubq_flush_cpu,
     .shrink = slubq_shrink,
     .tune = slubq_tune,
     .alloc = slubq_alloc,

@@ -47,6 +47,9 @@
       "empty too; as posted they were left")                                           \
     X(resize_keeps_aliens, 0, 0, 1,                                                    \
       "V4: a resize gives alien objects back; as posted they were lost")               \
+    X(resize_clears_counters, -1, -1, 1,                                               \
+      "a change of cpu_queue_size sets the counters to 0, which lay in the area it "   \
+      "replaces; -1: up to V2")                                                        \
     X(expire_mended, 0, 0, 1,                                                          \
       "V4: expire stops at the first level that gave something, visits every alien "   \
       "queue, adds up what it freed; as posted it did none of these")                  \

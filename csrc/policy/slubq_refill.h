@@ -10,8 +10,7 @@
 /* ---- up to V3: slab by slab ---- */
 
 /* Unlink the first partial slab of a node whose lock can be had, locked; or NULL. */
-static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_cache *cache,
-                                         struct slubq_node *node)
+static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
 {
     struct sq_page *found = NULL;
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
@@ -48,7 +47,7 @@ static struct sq_page *slubq_partial_get_any(sq_cpu *cpu, struct slubq_cache *ca
         struct sq_page *page;
         if (sq_load_relaxed(cpu, &node->nr_partial) <= cache->min_partial)
             continue;
-        page = slubq_partial_get(cpu, cache, node);
+        page = slubq_partial_get(cpu, node);
         if (page != NULL)
             return page;
     }
@@ -60,7 +59,7 @@ static struct sq_page *slubq_slab_get(sq_cpu *cpu, struct slubq_cache *cache,
                                       int32_t node, uint32_t flags)
 {
     uint32_t search = node == SQ_NODE_ANY ? cpu->node : (uint32_t)node;
-    struct sq_page *page = slubq_partial_get(cpu, cache, cache->node[search]);
+    struct sq_page *page = slubq_partial_get(cpu, cache->node[search]);
     if (page == NULL && !(flags & SQ_ALLOC_THISNODE))
         page = slubq_partial_get_any(cpu, cache);
     if (page != NULL) {

@@ -6,6 +6,8 @@
 #ifndef SLUBQ_TUNE_H
 #define SLUBQ_TUNE_H
 
+#include <stdio.h>
+
 #include "policy/slubq_queue.h"
 
 /* ---- flushing ---- */
@@ -37,7 +39,7 @@ static void slubq_flush_aliens(sq_cpu *cpu, struct slubq_cache *cache,
 }
 
 /* As posted, a CPU with an empty queue of its own leaves what it shares alone. */
-static void slubq_flush_cpu(sq_cpu *cpu, void *argument)
+static void slubq_flush_each(sq_cpu *cpu, void *argument)
 {
     struct slubq_cache *cache = argument;
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
@@ -48,6 +50,13 @@ static void slubq_flush_cpu(sq_cpu *cpu, void *argument)
         return;
     slubq_flush_locked(cpu, cache, queue->group->shared);
     slubq_flush_aliens(cpu, cache, queue->group);
+}
+
+static void slubq_flush_cpu(sq_cpu *cpu, sq_cache *base)
+{
+    sq_irq_save(cpu);
+    slubq_flush_each(cpu, slubq_cache_of(base));
+    sq_irq_restore(cpu);
 }
 
 /* ---- shrink ---- */
@@ -92,7 +101,7 @@ static int slubq_shrink(sq_cpu *cpu, sq_cache *base)
         sq_meta_alloc(cpu, bucket_count * sizeof(*bucket), cpu->node);
     if (bucket == NULL)
         return SQ_E_MEMORY;
-    sq_on_each_cpu(cpu, slubq_flush_cpu, cache);
+    sq_on_each_cpu(cpu, slubq_flush_each, cache);
     sq_irq_save(cpu);
     for (uint32_t n = 0; n < slubq_topology(cache)->node_count; n++) {
         struct slubq_node *node = cache->node[n];
@@ -101,6 +110,15 @@ static int slubq_shrink(sq_cpu *cpu, sq_cache *base)
     }
     sq_irq_restore(cpu);
     sq_meta_free(cpu, bucket);
+    return 0;
+}
+
+/* ---- expiry (V4) ---- */
+
+static int slubq_expire(sq_cpu *cpu, struct slubq_cache *cache, int64_t node,
+                        struct sq_error *error)
+{
+    (void)cpu, (void)cache, (void)node, (void)error;
     return 0;
 }
 
@@ -132,8 +150,13 @@ static void slubq_resize_cpu(sq_cpu *cpu, void *argument)
     struct slubq_resize *resize = argument;
     struct slubq_cache *cache = resize->cache;
     struct slubq_queue *old = slubq_queue_of(cpu, cache);
-    cache->queue.part[cpu->index] = resize->queue.part[cpu->index];
+    struct slubq_queue *queue = resize->queue.part[cpu->index];
+    queue->group = old->group;
+    cache->queue.part[cpu->index] = queue;
     resize->queue.part[cpu->index] = old;
+    if (cache->rule.resize_clears_counters)
+        memset(cache->base.counters[cpu->index], 0,
+               SLUBQ_COUNTER_COUNT * sizeof(uint64_t));
     if (old->objects > 0)
         slubq_flush_queue(cpu, cache, old);
 }
@@ -148,7 +171,7 @@ static void slubq_leave_group(sq_cpu *cpu, void *argument)
     if (group == NULL)
         return;
     slubq_flush_locked(cpu, cache, group->shared);
-    if (cache->rule.resize_keeps_aliens || cache->rule.version < 4)
+    if (cache->rule.resize_keeps_aliens)
         slubq_flush_aliens(cpu, cache, group);
 }
 
@@ -159,79 +182,140 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 }
 
 /*
- * Give the cache queues of other sizes while it is in use. As posted in V4 the objects of
- * alien queues are lost by this; they count as handed out from then on.
+ * Take the shared and alien queues away. As posted, the objects of alien queues are lost
+ * by this: they count as handed out from then on.
  */
-static int slubq_resize(sq_cpu *cpu, struct slubq_cache *cache, uint32_t queue_size,
-                        uint32_t batch, uint32_t shared_size, struct sq_error *error)
+static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {
-    struct slubq_resize resize = {.cache = cache};
+    if (cache->group_count == 0)
+        return;
     sq_on_each_cpu(cpu, slubq_leave_group, cache);
     slubq_groups_free(cpu, cache);
-    cache->queue_size = queue_size;
-    cache->batch = batch;
-    cache->shared_size = shared_size;
-    slubq_set_sizes(cache);
-    if (!slubq_queues_make(cpu, cache, &resize.queue))
-        return sq_error_set(error, SQ_E_MEMORY,
-                            "cache %s: no memory for queues of %u objects",
-                            cache->base.name, queue_size);
-    sq_on_each_cpu(cpu, slubq_resize_cpu, &resize);
-    sq_percpu_free(cpu, &resize.queue);
+}
+
+static int slubq_groups_add(sq_cpu *cpu, struct slubq_cache *cache,
+                            struct sq_error *error)
+{
     if (!slubq_groups_make(cpu, cache))
         return sq_error_set(error, SQ_E_MEMORY,
                             "cache %s: no memory for shared queues of %u objects",
-                            cache->base.name, shared_size);
-    sq_on_each_cpu(cpu, slubq_join_group, cache);
+                            cache->base.name, cache->shared_size);
+    if (cache->group_count > 0)
+        sq_on_each_cpu(cpu, slubq_join_group, cache);
     return 0;
+}
+
+/* Give the CPUs queues of another size while the cache is in use. */
+static int slubq_resize_queues(sq_cpu *cpu, struct slubq_cache *cache, int64_t size,
+                               struct sq_error *error)
+{
+    struct slubq_resize resize = {.cache = cache};
+    uint32_t old_size = cache->queue_size, old_batch = cache->batch;
+    slubq_groups_remove(cpu, cache);
+    cache->queue_size = (uint32_t)size;
+    cache->batch = (uint32_t)(size + 1) / 2;
+    slubq_set_sizes(cache);
+    if (!slubq_queues_make(cpu, cache, &resize.queue)) {
+        cache->queue_size = old_size;
+        cache->batch = old_batch;
+        slubq_set_sizes(cache);
+        (void)slubq_groups_add(cpu, cache, NULL);
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "cache %s: no memory for queues of %lld objects",
+                            cache->base.name, (long long)size);
+    }
+    sq_on_each_cpu(cpu, slubq_resize_cpu, &resize);
+    sq_percpu_free(cpu, &resize.queue);
+    return slubq_groups_add(cpu, cache, error);
+}
+
+static int slubq_resize_shared(sq_cpu *cpu, struct slubq_cache *cache, int64_t size,
+                               struct sq_error *error)
+{
+    slubq_groups_remove(cpu, cache);
+    cache->shared_size = (uint32_t)size;
+    slubq_set_sizes(cache);
+    return slubq_groups_add(cpu, cache, error);
 }
 
 /* ---- tunables ---- */
 
-static int slubq_tune_range(const struct slubq_cache *cache, const char *name,
-                            int64_t value, int64_t low, int64_t high,
-                            struct sq_error *error)
+static int slubq_tune_min_partial(sq_cpu *cpu, struct slubq_cache *cache, int64_t value,
+                                  struct sq_error *error)
 {
-    if (value >= low && value <= high)
-        return 0;
-    return sq_error_set(error, SQ_E_PARAMETER,
-                        "cache %s: %s %lld is out of range; accepted: %lld to %lld",
-                        cache->base.name, name, (long long)value, (long long)low,
-                        (long long)high);
+    (void)cpu, (void)error;
+    cache->min_partial = (uint32_t)value;
+    return 0;
 }
 
-/* sysfs names; `expire` takes a node. */
-static int slubq_tune(sq_cpu *cpu, sq_cache *base, const char *name, int64_t value,
+static int slubq_tune_defrag(sq_cpu *cpu, struct slubq_cache *cache, int64_t value,
+                             struct sq_error *error)
+{
+    (void)cpu, (void)error;
+    cache->remote_node_defrag_ratio = (uint32_t)value;
+    return 0;
+}
+
+/* The kernel's sysfs names; `expire` takes a node. */
+struct slubq_tunable {
+    const char *name;
+    int64_t low, high;
+    uint8_t first_version;
+    int (*apply)(sq_cpu *cpu, struct slubq_cache *cache, int64_t value,
+                 struct sq_error *error);
+};
+
+static const struct slubq_tunable slubq_tunables[] = {
+    {"cpu_queue_size", SLUBQ_QUEUE_MIN, SLUBQ_QUEUE_MAX, 1, slubq_resize_queues},
+    {"shared_queue_size", 0, 10 * SLUBQ_QUEUE_MAX, 3, slubq_resize_shared},
+    {"min_partial", 0, UINT32_MAX, 1, slubq_tune_min_partial},
+    {"remote_node_defrag_ratio", 0, UINT32_MAX, 1, slubq_tune_defrag},
+    {"expire", -1, SQ_NODE_MAX - 1, 4, slubq_expire},
+};
+
+/* The row of a name whose value is in range, or NULL with a message. */
+static const struct slubq_tunable *slubq_tunable_find(const struct slubq_cache *cache,
+                                                      const char *name, int64_t value,
+                                                      struct sq_error *error)
+{
+    char known[160] = "";
+    for (size_t i = 0; i < SQ_ARRAY_COUNT(slubq_tunables); i++) {
+        const struct slubq_tunable *row = &slubq_tunables[i];
+        size_t length = strlen(known);
+        if (row->first_version > cache->rule.version)
+            continue;
+        (void)snprintf(known + length, sizeof(known) - length, "%s%s",
+                       length > 0 ? ", " : "", row->name);
+        if (strcmp(row->name, name) != 0)
+            continue;
+        if (value >= row->low && value <= row->high)
+            return row;
+        (void)sq_error_set(error, SQ_E_PARAMETER,
+                           "cache %s: %s %lld is out of range; accepted: %lld to %lld",
+                           cache->base.name, name, (long long)value,
+                           (long long)row->low, (long long)row->high);
+        return NULL;
+    }
+    (void)sq_error_set(error, SQ_E_PARAMETER,
+                       "cache %s: slub+q V%u has no tunable %.40s; known: %s",
+                       cache->base.name, cache->rule.version, name, known);
+    return NULL;
+}
+
+/* Every name and value is looked at before the first is applied. */
+static int slubq_tune(sq_cpu *cpu, sq_cache *base, uint32_t count,
+                      const char *const *names, const int64_t *values,
                       struct sq_error *error)
 {
     struct slubq_cache *cache = slubq_cache_of(base);
-    if (strcmp(name, "cpu_queue_size") == 0) {
-        int code = slubq_tune_range(cache, name, value, SLUBQ_QUEUE_MIN,
-                                    SLUBQ_QUEUE_MAX, error);
-        return code != 0 ? code
-                         : slubq_resize(cpu, cache, (uint32_t)value,
-                                        (uint32_t)(value + 1) / 2, cache->shared_size,
-                                        error);
-    }
-    if (strcmp(name, "shared_queue_size") == 0 && cache->rule.version >= 3) {
-        int code = slubq_tune_range(cache, name, value, 0, 10 * SLUBQ_QUEUE_MAX, error);
-        return code != 0 ? code
-                         : slubq_resize(cpu, cache, cache->queue_size, cache->batch,
-                                        (uint32_t)value, error);
-    }
-    if (strcmp(name, "min_partial") == 0) {
-        cache->min_partial = (uint32_t)value;
-        return slubq_tune_range(cache, name, value, 0, UINT32_MAX, error);
-    }
-    if (strcmp(name, "remote_node_defrag_ratio") == 0) {
-        cache->remote_node_defrag_ratio = (uint32_t)value;
-        return slubq_tune_range(cache, name, value, 0, UINT32_MAX, error);
-    }
-    return sq_error_set(error, SQ_E_PARAMETER,
-                        "slub+q: no tunable %s; known: cpu_queue_size, "
-                        "shared_queue_size (from V3 on), min_partial, "
-                        "remote_node_defrag_ratio",
-                        name);
+    int code = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (slubq_tunable_find(cache, names[i], values[i], error) == NULL)
+            return SQ_E_PARAMETER;
+    for (uint32_t i = 0; i < count && code == 0; i++)
+        code = slubq_tunable_find(cache, names[i], values[i], error)
+                   ->apply(cpu, cache, values[i], error);
+    return code;
 }
 
 #endif

@@ -107,6 +107,7 @@ static inline void *slubq_alloc(sq_cpu *cpu, sq_cache *base, int32_t node,
         object = slubq_alloc_slow(cpu, cache, node, flags);
     } else {
         object = queue->object[--queue->objects];
+        queue->touched = 1;
         slubq_count(cpu, cache, SLUBQ_ALLOC_FASTPATH);
     }
     sq_irq_restore(cpu);
@@ -216,7 +217,6 @@ static void slubq_set_rules(struct slubq_cache *cache, const struct sq_options *
     rule->has_slab_lock = slubq_option(options->slubq.slab_lock, version < 4);
     rule->discards_at_once = slubq_option(options->slubq.discard_at_once, version < 4);
     rule->has_touched = slubq_option(options->slubq.touched, version >= 4);
-    rule->has_defrag_ratio = version < 4;
     rule->counts_free_slab = slubq_option(options->slubq.count_free_slab, version >= 4);
     rule->counts_partial_mended =
         slubq_option(options->slubq.count_partial_mended, version >= 2);
@@ -405,6 +405,7 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slubq) = {
     .locate = slubq_locate,
     .usage = slubq_usage,
     .describe = slubq_describe,
+    .tunables = slubq_show_tunables,
     .dump = slubq_dump,
     .row = slubq_row,
     .row_columns = slubq_row_columns,

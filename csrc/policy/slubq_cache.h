@@ -108,7 +108,6 @@ struct slubq_rules {
     bool has_slab_lock;
     bool discards_at_once;
     bool has_touched;
-    bool has_defrag_ratio;
     bool counts_free_slab, counts_partial_mended;
     bool flushes_all_levels, resize_keeps_aliens, resize_clears_counters;
     bool expire_is_mended;

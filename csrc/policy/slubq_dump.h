@@ -76,6 +76,15 @@ static void slubq_describe(sq_cache *base, struct sq_json *json)
         slubq_describe_queues(cache, json, true);
 }
 
+/* V3 has the ratio but does not show it. */
+static void slubq_show_tunables(sq_cache *base, struct sq_json *json)
+{
+    const struct slubq_cache *cache = slubq_cache_of(base);
+    if (cache->rule.version == 3)
+        sq_json_unsigned(json, "remote_node_defrag_ratio",
+                         cache->remote_node_defrag_ratio);
+}
+
 /* ---- state ---- */
 
 static void slubq_dump_objects(const struct slubq_cache *cache,

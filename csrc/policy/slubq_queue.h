@@ -200,6 +200,7 @@ static uint32_t slubq_shared_give(sq_cpu *cpu, struct slubq_queue *queue)
     sq_touch_write(cpu, &shared->object[shared->objects], count * sizeof(void *));
     memcpy(&shared->object[shared->objects], queue->object, count * sizeof(void *));
     shared->objects += count;
+    shared->touched = 1;
     sq_lock_release(cpu, &shared->lock);
     queue->objects -= count;
     memmove(queue->object, queue->object + count, queue->objects * sizeof(void *));
@@ -243,32 +244,45 @@ static void slubq_free_foreign(sq_cpu *cpu, struct slubq_cache *cache,
                                                      : SLUBQ_FREE_ALIEN);
 }
 
-/* Take up to `want` objects of a node's last partial slab; stored below `end`. */
-static uint32_t slubq_take_last_partial(sq_cpu *cpu, struct slubq_cache *cache,
-                                        struct slubq_node *node, uint32_t want,
-                                        void **end_of_room)
+/* The partial slab that another node's CPU takes from: V3 the first whose lock can be
+ * had, then held; V4 the last. Requires list_lock. */
+static struct sq_page *slubq_partial_for_foreign(sq_cpu *cpu, struct slubq_cache *cache,
+                                                 struct slubq_node *node)
 {
-    struct sq_page *page = NULL;
+    if (!cache->rule.has_slab_lock)
+        return sq_list_is_empty(&node->partial)
+                   ? NULL
+                   : SQ_LIST_ENTRY(node->partial.prev, struct sq_page, lru);
+    SQ_LIST_EACH(link, &node->partial) {
+        struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
+        sq_touch_read(cpu, page, sizeof(*page));
+        if (sq_lock_try(cpu, &slubq_slab_of(page)->lock))
+            return page;
+    }
+    return NULL;
+}
+
+/* Take up to `want` objects of one partial slab of a node; how many. */
+static uint32_t slubq_take_partial(sq_cpu *cpu, struct slubq_cache *cache, uint32_t n,
+                                   uint32_t want, void **room)
+{
+    struct slubq_node *node = cache->node[n];
+    struct sq_page *page;
     uint32_t count = 0;
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return 0;
     sq_lock_acquire(cpu, &node->list_lock);
-    for (struct sq_list *link = node->partial.prev; link != &node->partial;
-         link = link->prev) {
-        page = SQ_LIST_ENTRY(link, struct sq_page, lru);
-        sq_touch_read(cpu, page, sizeof(*page));
-        if (!cache->rule.has_slab_lock || sq_lock_try(cpu, &slubq_slab_of(page)->lock))
-            break;
-        page = NULL;
-    }
+    page = slubq_partial_for_foreign(cpu, cache, node);
     if (page != NULL) {
         count = slubq_free_count(cache, page);
         count = count < want ? count : want;
-        slubq_map_take(cpu, cache, page, count, end_of_room + count);
+        slubq_map_take(cpu, cache, page, count, room + count);
         if (!slubq_has_free(page))
             slubq_partial_remove(cpu, node, page);
         if (cache->rule.has_slab_lock)
             sq_lock_release(cpu, &slubq_slab_of(page)->lock);
+        else
+            slubq_count(cpu, cache, SLUBQ_ALLOC_FROM_PARTIAL);
     }
     sq_lock_release(cpu, &node->list_lock);
     return count;

@@ -67,8 +67,10 @@ static struct sq_page *slubq_slab_get(sq_cpu *cpu, struct slubq_cache *cache,
         return page;
     }
     page = slubq_slab_new(cpu, cache, node, slubq_pages_flags(flags));
-    if (page != NULL)
-        sq_lock_acquire(cpu, &slubq_slab_of(page)->lock);
+    if (page == NULL)
+        return NULL;
+    slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
+    sq_lock_acquire(cpu, &slubq_slab_of(page)->lock);
     return page;
 }
 
@@ -126,7 +128,6 @@ static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
         count = count < free ? count : free;
         slubq_map_take(cpu, cache, page, count, &queue->object[queue->objects + count]);
         queue->objects += count;
-        node->touched = 1;
         if (!slubq_has_free(page))
             slubq_partial_remove(cpu, node, page);
     }
@@ -149,6 +150,7 @@ static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, uint32_
         uint32_t room;
         if (page == NULL)
             return;
+        slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
         queue = slubq_queue_of(cpu, cache);
         room = queue->max - queue->objects;
         queue->objects +=
@@ -159,15 +161,33 @@ static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, uint32_
 
 /* ---- objects of another node ---- */
 
-/* One object of `node`, past all queues: of its last partial slab, or of a new one. */
+/* A new slab of another node. V3 did not count it. */
+static struct sq_page *slubq_slab_new_foreign(sq_cpu *cpu, struct slubq_cache *cache,
+                                              uint32_t node, uint32_t pages_flags)
+{
+    struct sq_page *page = slubq_slab_new(cpu, cache, (int32_t)node, pages_flags);
+    if (page != NULL && cache->rule.version >= 4)
+        slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
+    return page;
+}
+
+/* How many objects an empty alien queue is given at once. */
+static uint32_t slubq_alien_want(const struct slubq_cache *cache)
+{
+    return cache->rule.version >= 4
+               ? (uint32_t)sq_min_u64(cache->alien_max, cache->queue_size)
+               : (uint32_t)sq_min_u64(cache->alien_max, cache->batch);
+}
+
+/* One object of `node`, past all queues: of a partial slab, or of a new one. */
 static void *slubq_alloc_direct(sq_cpu *cpu, struct slubq_cache *cache, uint32_t node,
                                 uint32_t pages_flags)
 {
     void *object = NULL;
     struct sq_page *page;
-    if (slubq_take_last_partial(cpu, cache, cache->node[node], 1, &object) > 0)
+    if (slubq_take_partial(cpu, cache, node, 1, &object) > 0)
         return object;
-    page = slubq_slab_new(cpu, cache, (int32_t)node, pages_flags);
+    page = slubq_slab_new_foreign(cpu, cache, node, pages_flags);
     if (page != NULL)
         (void)slubq_take_new(cpu, cache, page, 1, &object);
     return object;
@@ -179,10 +199,10 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
                                    uint32_t pages_flags)
 {
     struct sq_page *page =
-        slubq_slab_new(cpu, cache, (int32_t)node, pages_flags | SQ_PAGES_THISNODE);
+        slubq_slab_new_foreign(cpu, cache, node, pages_flags | SQ_PAGES_THISNODE);
     struct slubq_group *group = slubq_queue_of(cpu, cache)->group;
     struct slubq_queue *alien = group == NULL ? NULL : group->alien[node];
-    uint32_t want = sq_min_u64(cache->alien_max, cache->queue_size);
+    uint32_t want = slubq_alien_want(cache);
     void *object = NULL;
     if (page == NULL)
         return NULL;
@@ -191,7 +211,7 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
         return object;
     }
     sq_lock_acquire(cpu, &alien->lock);
-    want = sq_min_u64(want, alien->max - alien->objects);
+    want = (uint32_t)sq_min_u64(want, alien->max - alien->objects);
     alien->objects +=
         slubq_take_new(cpu, cache, page, want, &alien->object[alien->objects]);
     alien->touched = 1;
@@ -205,15 +225,14 @@ static void *slubq_alloc_alien(sq_cpu *cpu, struct slubq_cache *cache,
                                struct slubq_queue *alien, uint32_t node,
                                uint32_t pages_flags)
 {
-    uint32_t want = sq_min_u64(cache->alien_max, cache->queue_size);
+    uint32_t want = slubq_alien_want(cache);
     bool is_slow;
     void *object = NULL;
     sq_lock_acquire(cpu, &alien->lock);
     sq_touch_write(cpu, alien, sizeof(*alien));
     is_slow = alien->objects == 0;
     if (is_slow)
-        alien->objects = slubq_take_last_partial(cpu, cache, cache->node[node], want,
-                                                 alien->object);
+        alien->objects = slubq_take_partial(cpu, cache, node, want, alien->object);
     if (alien->objects > 0) {
         alien->touched = 1;
         object = alien->object[--alien->objects];

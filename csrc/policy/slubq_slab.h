@@ -105,7 +105,6 @@ static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
     }
     sq_slab_note_new(cpu, &cache->base, page);
     slubq_chain_link(cpu, cache, page);
-    slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
     return page;
 }
 
@@ -132,6 +131,7 @@ static void slubq_partial_add(sq_cpu *cpu, struct slubq_node *node, struct sq_pa
         sq_list_link_tail(&page->lru, &node->partial);
     else
         sq_list_link_head(&page->lru, &node->partial);
+    node->touched = 1;
     sq_store_relaxed(cpu, &node->nr_partial,
                      sq_load_relaxed(cpu, &node->nr_partial) + 1);
 }
@@ -142,6 +142,7 @@ static void slubq_partial_remove(sq_cpu *cpu, struct slubq_node *node,
     sq_lock_assert_held(cpu, &node->list_lock);
     sq_touch_write(cpu, page, sizeof(*page));
     sq_list_unlink(&page->lru);
+    node->touched = 1;
     sq_store_relaxed(cpu, &node->nr_partial,
                      sq_load_relaxed(cpu, &node->nr_partial) - 1);
 }
@@ -277,8 +278,6 @@ static void slubq_drain(sq_cpu *cpu, struct slubq_cache *cache, void **object,
         uint32_t put;
         sq_touch_read(cpu, page, sizeof(*page));
         slubq_section_enter(cpu, cache, &section, page);
-        if (section.node != NULL)
-            section.node->touched = 1;
         was_listed = slubq_has_free(page);
         put = slubq_map_put(cpu, cache, page, object, count);
         slubq_settle(cpu, cache, page, was_listed, &section);

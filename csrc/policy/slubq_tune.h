@@ -20,13 +20,14 @@ static void slubq_flush_queue(sq_cpu *cpu, struct slubq_cache *cache,
     slubq_count(cpu, cache, SLUBQ_QUEUE_FLUSH);
 }
 
-/* Empty a shared or alien queue. */
+/* Empty a shared or alien queue. One that is empty stays as it is, `touched` too. */
 static void slubq_flush_locked(sq_cpu *cpu, struct slubq_cache *cache,
                                struct slubq_queue *queue)
 {
     sq_lock_acquire(cpu, &queue->lock);
     sq_touch_write(cpu, queue, sizeof(*queue));
-    slubq_drain_queue(cpu, cache, queue, queue->objects);
+    if (queue->objects > 0)
+        slubq_drain_queue(cpu, cache, queue, queue->objects);
     sq_lock_release(cpu, &queue->lock);
 }
 
@@ -38,7 +39,8 @@ static void slubq_flush_aliens(sq_cpu *cpu, struct slubq_cache *cache,
             slubq_flush_locked(cpu, cache, group->alien[to]);
 }
 
-/* As posted, a CPU with an empty queue of its own leaves what it shares alone. */
+/* As posted, a CPU with an empty queue of its own leaves what it shares alone, and V3
+ * leaves alien queues alone altogether. */
 static void slubq_flush_each(sq_cpu *cpu, void *argument)
 {
     struct slubq_cache *cache = argument;
@@ -49,7 +51,8 @@ static void slubq_flush_each(sq_cpu *cpu, void *argument)
     if (queue->group == NULL || !(has_objects || cache->rule.flushes_all_levels))
         return;
     slubq_flush_locked(cpu, cache, queue->group->shared);
-    slubq_flush_aliens(cpu, cache, queue->group);
+    if (cache->rule.version >= 4 || cache->rule.flushes_all_levels)
+        slubq_flush_aliens(cpu, cache, queue->group);
 }
 
 static void slubq_flush_cpu(sq_cpu *cpu, sq_cache *base)
@@ -72,7 +75,6 @@ static void slubq_shrink_node(sq_cpu *cpu, struct slubq_cache *cache,
     for (uint32_t i = 0; i < bucket_count; i++)
         sq_list_init(&bucket[i]);
     sq_lock_acquire(cpu, &node->list_lock);
-    node->touched = 0;
     SQ_LIST_EACH_SAFE(link, following, &node->partial) {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
         uint32_t free = slubq_free_count(cache, page);
@@ -88,6 +90,7 @@ static void slubq_shrink_node(sq_cpu *cpu, struct slubq_cache *cache,
     for (uint32_t i = bucket_count; i-- > 0;)
         while (!sq_list_is_empty(&bucket[i]))
             sq_list_move_tail(bucket[i].next, &node->partial);
+    node->touched = 0;
     sq_lock_release(cpu, &node->list_lock);
     slubq_section_discard(cpu, cache, &section);
 }
@@ -260,17 +263,17 @@ static int slubq_tune_defrag(sq_cpu *cpu, struct slubq_cache *cache, int64_t val
 struct slubq_tunable {
     const char *name;
     int64_t low, high;
-    uint8_t first_version;
+    uint8_t first_version, last_version;
     int (*apply)(sq_cpu *cpu, struct slubq_cache *cache, int64_t value,
                  struct sq_error *error);
 };
 
 static const struct slubq_tunable slubq_tunables[] = {
-    {"cpu_queue_size", SLUBQ_QUEUE_MIN, SLUBQ_QUEUE_MAX, 1, slubq_resize_queues},
-    {"shared_queue_size", 0, 10 * SLUBQ_QUEUE_MAX, 3, slubq_resize_shared},
-    {"min_partial", 0, UINT32_MAX, 1, slubq_tune_min_partial},
-    {"remote_node_defrag_ratio", 0, UINT32_MAX, 1, slubq_tune_defrag},
-    {"expire", -1, SQ_NODE_MAX - 1, 4, slubq_expire},
+    {"cpu_queue_size", SLUBQ_QUEUE_MIN, SLUBQ_QUEUE_MAX, 1, 4, slubq_resize_queues},
+    {"shared_queue_size", 0, 10 * SLUBQ_QUEUE_MAX, 3, 4, slubq_resize_shared},
+    {"min_partial", 0, UINT32_MAX, 1, 4, slubq_tune_min_partial},
+    {"remote_node_defrag_ratio", 0, UINT32_MAX, 1, 3, slubq_tune_defrag},
+    {"expire", -1, SQ_NODE_MAX - 1, 4, 4, slubq_expire},
 };
 
 /* The row of a name whose value is in range, or NULL with a message. */
@@ -282,7 +285,8 @@ static const struct slubq_tunable *slubq_tunable_find(const struct slubq_cache *
     for (size_t i = 0; i < SQ_ARRAY_COUNT(slubq_tunables); i++) {
         const struct slubq_tunable *row = &slubq_tunables[i];
         size_t length = strlen(known);
-        if (row->first_version > cache->rule.version)
+        if (row->first_version > cache->rule.version ||
+            row->last_version < cache->rule.version)
             continue;
         (void)snprintf(known + length, sizeof(known) - length, "%s%s",
                        length > 0 ? ", " : "", row->name);

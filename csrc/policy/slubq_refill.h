@@ -257,6 +257,8 @@ static void *slubq_alloc_foreign(sq_cpu *cpu, struct slubq_cache *cache, uint32_
     void *object = alien != NULL
                        ? slubq_alloc_alien(cpu, cache, alien, node, pages_flags)
                        : slubq_alloc_direct(cpu, cache, node, pages_flags);
+    if (object != NULL && alien == NULL && cache->rule.version >= 4)
+        slubq_count(cpu, cache, SLUBQ_ALLOC_ALIEN_SLOW);
     if (object != NULL)
         slubq_count(cpu, cache,
                     cache->rule.version < 4 ? SLUBQ_ALLOC_REMOTE

@@ -28,10 +28,16 @@ struct array_cache {
     void *entry[];
 };
 
+/* An array with a lock in front of it. */
 struct alien_cache {
     sq_lock lock;
-    struct array_cache array;
+    void *array_follows[];
 };
+
+static inline struct array_cache *alien_array(struct alien_cache *alien)
+{
+    return (struct array_cache *)(void *)alien->array_follows;
+}
 
 static inline size_t array_bytes(uint32_t limit)
 {

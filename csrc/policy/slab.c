@@ -447,7 +447,7 @@ __attribute__((noinline)) static void slab_flush(sq_cpu *cpu, struct slab_cache 
 static void alien_drain(sq_cpu *cpu, struct slab_cache *cache, struct alien_cache *alien,
                         struct slab_node *home, struct sq_list *doomed)
 {
-    struct array_cache *array = &alien->array;
+    struct array_cache *array = alien_array(alien);
     if (array->avail == 0)
         return;
     sq_lock_acquire(cpu, &home->list_lock);
@@ -472,11 +472,11 @@ __attribute__((noinline)) static void slab_free_alien(sq_cpu *cpu,
     sq_count(cpu, &cache->base, SLAB_NODE_FREES);
     if (alien != NULL) {
         sq_lock_acquire(cpu, &alien->lock);
-        if (alien->array.avail == alien->array.limit) {
+        if (alien_array(alien)->avail == alien_array(alien)->limit) {
             sq_count(cpu, &cache->base, SLAB_NODE_OVERFLOW);
             alien_drain(cpu, cache, alien, home, &doomed);
         }
-        array_append(cpu, &alien->array, &object, 1);
+        array_append(cpu, alien_array(alien), &object, 1);
         sq_lock_release(cpu, &alien->lock);
     } else {
         sq_lock_acquire(cpu, &home->list_lock);
@@ -568,7 +568,7 @@ static const struct sq_counter_name slab_counter_names[SLAB_COUNTER_COUNT] = {
 #undef SLAB_COUNTER_NAME
 };
 
-SQ_POLICY(slab) = {
+const sq_policy_ops SQ_ON_MACHINE(sq_slab) = {
     .name = "slab",
     .machine = SQ_MACHINE_NAME,
     .cache_bytes = sizeof(struct slab_cache),
@@ -578,6 +578,7 @@ SQ_POLICY(slab) = {
     .geometry = slab_geometry_describe,
     .cache_init = slab_cache_init,
     .cache_release = slab_cache_release,
+    .flush_cpu = slab_flush_cpu,
     .shrink = slab_shrink,
     .reap = slab_reap,
     .tune = slab_tune,

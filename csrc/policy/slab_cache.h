@@ -107,7 +107,6 @@ struct slab_cache {
     uint8_t reap_node[SQ_CPU_MAX]; /* whose alien array the CPU's next pass drains */
     /* -- control plane -- */
     struct slab_tunables tunables;
-    struct slab_tunables staged; /* written, not in force yet; see slab_tune */
     /* -- statistics of all CPUs, relaxed -- */
     uint64_t num_active, high_mark, max_freeable;
 };

@@ -239,7 +239,7 @@ static int check_each_array(struct slab_checker *checker, array_visitor *visit)
             status = visit(checker, node->shared, "shared node", i, i);
         for (uint32_t j = 0; j < topology->node_count && status == SQ_OK; j++)
             if (node->alien[j] != NULL)
-                status = visit(checker, &node->alien[j]->array, "alien node", i, j);
+                status = visit(checker, alien_array(node->alien[j]), "alien node", i, j);
     }
     return status;
 }

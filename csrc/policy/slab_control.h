@@ -38,7 +38,7 @@ static struct array_cache *shared_make(sq_cpu *cpu, const struct slab_tunables *
 static bool node_make_aliens(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
 {
     uint32_t limit = cache->alien_limit;
-    size_t bytes = offsetof(struct alien_cache, array) + array_bytes(limit);
+    size_t bytes = sizeof(struct alien_cache) + array_bytes(limit);
     for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
         struct alien_cache *alien;
         if (i == node->index)
@@ -47,7 +47,7 @@ static bool node_make_aliens(sq_cpu *cpu, struct slab_cache *cache, struct slab_
         if (alien == NULL)
             return false;
         sq_lock_init(&alien->lock, SQ_LOCK_ALIEN);
-        array_init(&alien->array, limit, ARRAY_BATCH_POISON);
+        array_init(alien_array(alien), limit, ARRAY_BATCH_POISON);
         node->alien[i] = alien;
     }
     return true;
@@ -118,7 +118,6 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_sp
     base->slab_object_count = cache->geometry.object_count;
     cache->reciprocal = slab_reciprocal(base->size);
     cache->tunables = slab_tunables_for(base->heap, base->size);
-    cache->staged = cache->tunables;
     slab_set_rules(cache);
     for (uint32_t i = 0; i < topology->cpu_count; i++)
         cache->reap_node[i] =
@@ -184,21 +183,27 @@ static void array_drain(sq_cpu *cpu, struct slab_cache *cache, struct slab_node 
     array_drop_oldest(array, count);
 }
 
-/* Runs as each CPU: empty its array. */
-static void drain_cpu_array(sq_cpu *target, void *argument)
+/* ops->flush_cpu: empty this CPU's array. */
+static void slab_flush_cpu(sq_cpu *cpu, sq_cache *base)
 {
-    struct slab_cache *cache = argument;
-    struct slab_node *node = cache->node[target->node];
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_node *node = cache->node[cpu->node];
     struct array_cache *array;
     struct sq_list doomed;
     sq_list_init(&doomed);
-    sq_irq_save(target);
-    array = slab_array_of(cache, target->index);
-    sq_lock_acquire(target, &node->list_lock);
-    array_drain(target, cache, node, array, array->avail, &doomed);
-    sq_lock_release(target, &node->list_lock);
-    slabs_destroy(target, cache, &doomed);
-    sq_irq_restore(target);
+    sq_irq_save(cpu);
+    array = slab_array_of(cache, cpu->index);
+    sq_lock_acquire(cpu, &node->list_lock);
+    array_drain(cpu, cache, node, array, array->avail, &doomed);
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+    sq_irq_restore(cpu);
+}
+
+/* Runs as each CPU (kernel: do_drain). */
+static void flush_each_cpu(sq_cpu *target, void *argument)
+{
+    slab_flush_cpu(target, argument);
 }
 
 static void node_drain_aliens(sq_cpu *cpu, struct slab_cache *cache,
@@ -261,7 +266,7 @@ static int slab_shrink(sq_cpu *cpu, sq_cache *base)
     struct slab_cache *cache = slab_cache_of(base);
     uint32_t node_count = cpu->machine->topology.node_count;
     bool is_busy = false;
-    sq_on_each_cpu(cpu, drain_cpu_array, cache);
+    sq_on_each_cpu(cpu, flush_each_cpu, base);
     sq_irq_save(cpu);
     for (uint32_t i = 0; i < node_count; i++)
         node_drain_aliens(cpu, cache, cache->node[i]);
@@ -304,31 +309,33 @@ static void array_age(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *n
 }
 
 /* Bring home the objects this CPU's node holds for one other node, unless somebody is
- * busy with them; the next pass looks at the next node. */
-static void reap_alien(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
+ * busy with them; the next pass looks at the next node. Returns the node. */
+static uint32_t reap_alien(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
 {
     uint32_t target = cache->reap_node[cpu->index];
     struct alien_cache *alien = node->alien[target];
     struct sq_list doomed;
     cache->reap_node[cpu->index] =
         (uint8_t)((target + 1) % cpu->machine->topology.node_count);
-    if (alien == NULL || array_peek_avail(cpu, &alien->array) == 0 ||
+    if (alien == NULL || array_peek_avail(cpu, alien_array(alien)) == 0 ||
         !sq_lock_try(cpu, &alien->lock))
-        return;
+        return target;
     sq_list_init(&doomed);
     alien_drain(cpu, cache, alien, cache->node[target], &doomed);
     sq_lock_release(cpu, &alien->lock);
     slabs_destroy(cpu, cache, &doomed);
+    return target;
 }
 
 /* ops->reap */
-static void slab_reap(sq_cpu *cpu, sq_cache *base, bool with_node)
+static int32_t slab_reap(sq_cpu *cpu, sq_cache *base, bool with_node)
 {
     struct slab_cache *cache = slab_cache_of(base);
     struct slab_node *node = cache->node[cpu->node];
     uint64_t num = cache->geometry.object_count;
+    uint32_t target;
     sq_irq_save(cpu);
-    reap_alien(cpu, cache, node);
+    target = reap_alien(cpu, cache, node);
     array_age(cpu, cache, node, slab_array_of(cache, cpu->index));
     if (with_node) {
         array_age(cpu, cache, node, node->shared);
@@ -341,6 +348,7 @@ static void slab_reap(sq_cpu *cpu, sq_cache *base, bool with_node)
                             (node->free_limit + 5 * num - 1) / (5 * num)));
     }
     sq_irq_restore(cpu);
+    return (int32_t)target;
 }
 
 /* ---- retuning ---- */
@@ -421,17 +429,18 @@ static bool shared_make_all(sq_cpu *cpu, const struct slab_tunables *tunables,
     return true;
 }
 
-/* Put `staged` in force (kernel: do_tune_cpucache). All memory is had before anything
+/* Put new tunables in force (kernel: do_tune_cpucache). All memory is had before anything
  * changes. Alien arrays keep their size. */
-static int slab_retune(sq_cpu *cpu, struct slab_cache *cache, struct sq_error *error)
+static int slab_retune(sq_cpu *cpu, struct slab_cache *cache,
+                       const struct slab_tunables *wanted, struct sq_error *error)
 {
     struct array_cache *shared[SQ_NODE_MAX] = {NULL};
     struct slab_swap swap = {.cache = cache};
-    if (!shared_make_all(cpu, &cache->staged, shared))
+    if (!shared_make_all(cpu, wanted, shared))
         return sq_error_set(error, SQ_E_MEMORY,
                             "no memory on the machine to retune cache %.60s",
                             cache->base.name);
-    if (!arrays_make(cpu, &swap.arrays, &cache->staged)) {
+    if (!arrays_make(cpu, &swap.arrays, wanted)) {
         for (uint32_t i = 0; i < SQ_NODE_MAX; i++)
             if (shared[i] != NULL)
                 sq_meta_free(cpu, shared[i]);
@@ -441,7 +450,7 @@ static int slab_retune(sq_cpu *cpu, struct slab_cache *cache, struct sq_error *e
     }
     sq_on_each_cpu(cpu, swap_cpu_array, &swap);
     sq_irq_save(cpu);
-    cache->tunables = cache->staged;
+    cache->tunables = *wanted;
     drain_old_arrays(cpu, cache, &swap.arrays);
     for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++)
         shared[i] = node_retune(cpu, cache, cache->node[i], shared[i]);
@@ -454,57 +463,76 @@ static int slab_retune(sq_cpu *cpu, struct slab_cache *cache, struct sq_error *e
     return SQ_OK;
 }
 
-/* The kernel silently ignores a write that breaks these rules; here it is refused, and
- * what was staged is forgotten. */
-static int slab_tune_staged(sq_cpu *cpu, struct slab_cache *cache, struct sq_error *error)
+/* The field of a tunable, or NULL for a name that is not one of /proc/slabinfo. */
+static uint32_t *tunable_field(struct slab_tunables *tunables, const char *name)
 {
-    const struct slab_tunables *staged = &cache->staged;
-    int status;
-    if (staged->limit >= 1 && staged->batchcount >= 1 &&
-        staged->batchcount <= staged->limit)
-        return slab_retune(cpu, cache, error);
-    status = sq_error_set(error, SQ_E_PARAMETER,
-                          "batchcount of cache %.60s is %u: accepted are 1 to the limit, "
-                          "which is %u",
-                          cache->base.name, staged->batchcount, staged->limit);
-    cache->staged = cache->tunables;
-    return status;
+    if (strcmp(name, "limit") == 0)
+        return &tunables->limit;
+    if (strcmp(name, "batchcount") == 0)
+        return &tunables->batchcount;
+    return strcmp(name, "shared") == 0 ? &tunables->shared : NULL;
 }
 
-/*
- * ops->tune. `limit`, `batchcount` and `shared` are one write of /proc/slabinfo in the
- * kernel, in this order: here the first two are kept and the third puts all in force.
- * `reap_node` is the node whose alien array the calling CPU's next reaper pass drains.
- */
-static int slab_tune(sq_cpu *cpu, sq_cache *base, const char *name, int64_t value,
-                     struct sq_error *error)
+/* Check one name and value, and note it in `wanted` or `reap_node`. */
+static int slab_tune_note(sq_cpu *cpu, sq_cache *base, const char *name, int64_t value,
+                          struct slab_tunables *wanted, int64_t *reap_node,
+                          struct sq_error *error)
 {
-    struct slab_cache *cache = slab_cache_of(base);
-    int64_t value_min = strcmp(name, "limit") == 0 || strcmp(name, "batchcount") == 0;
-    int64_t value_max = strcmp(name, "shared") == 0 ? 64 : 4096;
-    if (strcmp(name, "reap_node") == 0)
-        value_max = (int64_t)cpu->machine->topology.node_count - 1;
-    else if (strcmp(name, "limit") != 0 && strcmp(name, "batchcount") != 0 &&
-             strcmp(name, "shared") != 0)
+    uint32_t *field = tunable_field(wanted, name);
+    bool is_reap_node = strcmp(name, "reap_node") == 0;
+    int64_t value_min = field == NULL || field == &wanted->shared ? 0 : 1;
+    int64_t value_max = field == &wanted->shared ? 64 : 4096;
+    if (field == NULL && !is_reap_node)
         return sq_error_set(error, SQ_E_PARAMETER,
                             "policy slab has no tunable %.40s: accepted are limit, "
                             "batchcount, shared, reap_node",
                             name);
+    if (is_reap_node)
+        value_max = (int64_t)cpu->machine->topology.node_count - 1;
     if (value < value_min || value > value_max)
         return sq_error_set(error, SQ_E_PARAMETER,
                             "%s of cache %.60s is %lld: accepted are %lld to %lld", name,
                             base->name, (long long)value, (long long)value_min,
                             (long long)value_max);
-    if (strcmp(name, "reap_node") == 0)
-        cache->reap_node[cpu->index] = (uint8_t)value;
-    else if (strcmp(name, "limit") == 0)
-        cache->staged.limit = (uint32_t)value;
-    else if (strcmp(name, "batchcount") == 0)
-        cache->staged.batchcount = (uint32_t)value;
-    else {
-        cache->staged.shared = (uint32_t)value;
-        return slab_tune_staged(cpu, cache, error);
+    if (is_reap_node)
+        *reap_node = value;
+    else
+        *field = (uint32_t)value;
+    return SQ_OK;
+}
+
+/*
+ * ops->tune. `limit`, `batchcount` and `shared` are one write of /proc/slabinfo, which
+ * exchanges the arrays even if it changes no value; the kernel silently ignores a
+ * batchcount above the limit, here it is refused. `reap_node` is the node whose alien
+ * array the calling CPU's next reaper pass drains.
+ */
+static int slab_tune(sq_cpu *cpu, sq_cache *base, uint32_t count, const char *const *names,
+                     const int64_t *values, struct sq_error *error)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_tunables wanted = cache->tunables;
+    int64_t reap_node = -1;
+    bool is_retuned = false;
+    for (uint32_t i = 0; i < count; i++) {
+        int status = slab_tune_note(cpu, base, names[i], values[i], &wanted, &reap_node,
+                                    error);
+        if (status != SQ_OK)
+            return status;
+        is_retuned |= strcmp(names[i], "reap_node") != 0;
     }
+    if (wanted.batchcount > wanted.limit)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "batchcount of cache %.60s is %u: accepted are 1 to the limit, "
+                            "which is %u",
+                            base->name, wanted.batchcount, wanted.limit);
+    if (is_retuned) {
+        int status = slab_retune(cpu, cache, &wanted, error);
+        if (status != SQ_OK)
+            return status;
+    }
+    if (reap_node >= 0)
+        cache->reap_node[cpu->index] = (uint8_t)reap_node;
     return SQ_OK;
 }
 

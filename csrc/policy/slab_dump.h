@@ -37,7 +37,7 @@ static void slab_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage
         free_slabs += node->free_slabs;
         free_objects += node_free_objects(cpu, node);
         for (uint32_t j = 0; j < topology->node_count; j++)
-            usage->object_queued += node->alien[j] ? node->alien[j]->array.avail : 0;
+            usage->object_queued += node->alien[j] ? alien_array(node->alien[j])->avail : 0;
     }
     usage->object_queued += usage->slabinfo_shared_available;
     usage->slab_bytes = usage->slab_count * ((uint64_t)SQ_PAGE_SIZE << base->order);
@@ -189,15 +189,15 @@ static void json_aliens(struct sq_json *json, struct slab_cache *cache,
 {
     sq_json_open_array(json, "alien");
     for (uint32_t i = 0; i < SQ_NODE_MAX; i++) {
-        const struct alien_cache *alien = node->alien[i];
-        if (alien == NULL || alien->array.avail == 0)
+        struct alien_cache *alien = node->alien[i];
+        if (alien == NULL || alien_array(alien)->avail == 0)
             continue;
         sq_json_open_object(json, NULL);
         sq_json_unsigned(json, "to", i);
-        sq_json_unsigned(json, "avail", alien->array.avail);
+        sq_json_unsigned(json, "avail", alien_array(alien)->avail);
         if (!cache->is_classic)
-            sq_json_unsigned(json, "limit", alien->array.limit);
-        json_entries(json, cache, &alien->array);
+            sq_json_unsigned(json, "limit", alien_array(alien)->limit);
+        json_entries(json, cache, alien_array(alien));
         sq_json_close(json);
     }
     sq_json_close(json);
@@ -328,14 +328,14 @@ static void slab_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *
     struct slab_cache *cache = slab_cache_of(base);
     const struct slab_node *here = cache->node[cpu->node];
     const struct slab_node *home = cache->node[place->node];
-    const struct alien_cache *alien = here->alien[place->node];
+    struct alien_cache *alien = here->alien[place->node];
     (void)slab_is_free; /* all columns are about nodes */
     sq_json_unsigned(json, NULL, slab_array_of(cache, cpu->index)->avail);
     json_shared_avail(json, here);
     sq_json_unsigned(json, NULL, node_free_objects(cpu, here));
     sq_json_unsigned(json, NULL, here->total_slabs);
     sq_json_unsigned(json, NULL, here->free_slabs);
-    sq_json_integer(json, NULL, alien ? (int64_t)alien->array.avail : -1);
+    sq_json_integer(json, NULL, alien ? (int64_t)alien_array(alien)->avail : -1);
     sq_json_unsigned(json, NULL, place->node);
     json_shared_avail(json, home);
     sq_json_unsigned(json, NULL, node_free_objects(cpu, home));

@@ -38,9 +38,9 @@
     X(SLAB, "slab_lock")       /* one slab */                                          \
     X(LIST, "list_lock")       /* one node's slab lists */                             \
     X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
+    X(META, "meta_lock")       /* memory for the allocator's own structures */         \
     X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
     X(ZONE, "zone_lock")       /* one node's free pages */                             \
-    X(META, "meta_lock")       /* memory for the allocator's own structures */         \
     X(WAIT, "wait_lock")       /* wait queues of the scheduler */                      \
     X(RUN, "runqueue_lock")    /* run queues of the scheduler */
 
@@ -85,7 +85,7 @@ struct sq_page {
     struct sq_list lru;
     uint64_t word[4];  /* the owner's: 32 bytes */
     uint32_t serial;   /* n-th slab of its cache; the cache layer's */
-    uint32_t reserved;
+    uint32_t buddy;    /* the zone's: k + 1 in the head of a free block of order k */
 };
 _Static_assert(sizeof(struct sq_page) == SQ_LINE_SIZE, "one page frame, one line");
 
@@ -124,8 +124,13 @@ struct sq_machine_ops {
     void (*cpu_leave)(sq_cpu *cpu);
     /* The CPU's struct without becoming it: for reading counters at a quiet moment. */
     sq_cpu *(*cpu_at)(sq_machine *machine, uint32_t index);
+    struct sq_page *(*pages_alloc)(sq_cpu *cpu, uint32_t order, int32_t node,
+                                   uint32_t flags);
+    void (*pages_free)(sq_cpu *cpu, struct sq_page *page);
     void *(*meta_alloc)(sq_cpu *cpu, size_t bytes, uint32_t node);
     void (*meta_free)(sq_cpu *cpu, void *memory);
+    /* Pages of a node that are in use by somebody; page lists count as free. */
+    uint64_t (*pages_in_use)(sq_machine *machine, uint32_t node);
     void (*destroy)(sq_machine *machine);
 };
 

@@ -28,10 +28,10 @@ struct sq_local_pair {
 };
 
 struct sq_native_cpu {
-    sq_cpu base; /* must be first */
+    _Alignas(SQ_LINE_SIZE) sq_cpu base; /* must be first */
     /* -- any thread -- */
-    _Atomic uint32_t occupied;         /* a thread is this CPU */
-    _Atomic uint32_t request_pending;  /* another CPU wants a function run here */
+    _Alignas(SQ_LINE_SIZE) _Atomic uint32_t occupied; /* a thread is this CPU */
+    _Atomic uint32_t request_pending; /* another CPU wants a function run here */
     sq_cpu_function *request_function; /* published by request_pending */
     void *request_argument;
     _Atomic uint32_t request_done;

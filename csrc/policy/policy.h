@@ -173,7 +173,7 @@ struct sq_kmalloc_shape {
     uint64_t cached_size_max; /* larger requests go to the page allocator */
     bool has_96, has_192;     /* the classes between powers of two */
     uint32_t cache_flags;     /* SQ_CACHE_* of every class */
-    const char *name_format;  /* of a class; one %u, its size */
+    const char *name_prefix;  /* of a class: "kmalloc" gives kmalloc-64 */
 };
 
 struct sq_policy_ops {
@@ -197,15 +197,20 @@ struct sq_policy_ops {
                       struct sq_error *error);
     /* Give back all memory, slabs with live objects too. */
     void (*cache_release)(sq_cpu *cpu, sq_cache *cache);
-    /* kmem_cache_shrink. First empties the per-CPU parts CPU after CPU. Returns what the
-     * kernel's function returns. */
+    /* Empty this CPU's own part of the cache: what the handler of flush_all does. */
+    void (*flush_cpu)(sq_cpu *cpu, sq_cache *cache);
+    /* kmem_cache_shrink: flushes every CPU (sq_on_each_cpu with flush_cpu, where the
+     * release does so), then the node part. Returns what the kernel's function returns.
+     * Scripts call flush_cpu CPU after CPU first, so that the order is known. */
     int (*shrink)(sq_cpu *cpu, sq_cache *cache);
-    /* One pass of the periodic reaper on this CPU; `with_node`: the node part too. A
-     * policy without one leaves it NULL. */
-    void (*reap)(sq_cpu *cpu, sq_cache *cache, bool with_node);
-    /* Change one tunable of a live cache (cpu_partial, min_partial, limit, ...). */
-    int (*tune)(sq_cpu *cpu, sq_cache *cache, const char *name, int64_t value,
-                struct sq_error *error);
+    /* One pass of the periodic reaper on this CPU; `with_node`: the node part too.
+     * Returns the node whose alien array was reaped. NULL: the policy has no reaper. */
+    int32_t (*reap)(sq_cpu *cpu, sq_cache *cache, bool with_node);
+    /* Change tunables of a live cache together: `count` names and values (cpu_partial,
+     * min_partial, remote_node_defrag_ratio; limit, batchcount and shared; reap_node of
+     * this CPU; cpu_queue_size, shared_queue_size, expire with a node). All or nothing. */
+    int (*tune)(sq_cpu *cpu, sq_cache *cache, uint32_t count, const char *const *names,
+                const int64_t *values, struct sq_error *error);
 
     /* -- data plane -- */
     void *(*alloc)(sq_cpu *cpu, sq_cache *cache, int32_t node, uint32_t flags);

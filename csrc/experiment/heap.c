@@ -1,0 +1,178 @@
+/*
+ * Heaps and caches: making and ending them, the kmalloc size classes. What happens inside
+ * a cache is the policy's; this file is the same for all of them.
+ */
+#include "policy/policy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- caches ---- */
+
+static int spec_check(const struct sq_cache_spec *spec, struct sq_error *error)
+{
+    uint64_t size_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
+    if (spec->size < 1 || spec->size > size_max)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "size of cache %.60s is %llu: accepted are 1 to %llu bytes",
+                            spec->name, (unsigned long long)spec->size,
+                            (unsigned long long)size_max);
+    if (spec->align != 0 &&
+        (!sq_is_power_of_two(spec->align) || spec->align > SQ_PAGE_SIZE))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "align of cache %.60s is %llu: accepted are 0 and powers of "
+                            "two up to %u",
+                            spec->name, (unsigned long long)spec->align, SQ_PAGE_SIZE);
+    return SQ_OK;
+}
+
+/* The counters of each CPU lie on that CPU's node, a line or more of their own. */
+static int cache_make_counters(sq_cpu *cpu, sq_cache *cache)
+{
+    const struct sq_topology *topology = &cpu->machine->topology;
+    size_t bytes = sizeof(uint64_t) * cache->ops->counter_count;
+    for (uint32_t i = 0; i < topology->cpu_count; i++) {
+        cache->counters[i] =
+            cpu->machine->ops->meta_alloc(cpu, bytes, topology->node_of_cpu[i]);
+        if (cache->counters[i] == NULL)
+            return SQ_E_MEMORY;
+    }
+    return SQ_OK;
+}
+
+static void cache_free_memory(sq_cpu *cpu, sq_cache *cache)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
+        cpu->machine->ops->meta_free(cpu, cache->counters[i]);
+    cpu->machine->ops->meta_free(cpu, cache);
+}
+
+int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
+                         sq_cache **result, struct sq_error *error)
+{
+    sq_cache *cache;
+    int status = spec_check(spec, error);
+    if (status != SQ_OK)
+        return status;
+    cache = cpu->machine->ops->meta_alloc(cpu, heap->ops->cache_bytes, cpu->node);
+    if (cache == NULL)
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine for cache %.60s", spec->name);
+    cache->ops = heap->ops;
+    cache->heap = heap;
+    cache->index = heap->cache_count;
+    cache->flags = spec->flags;
+    cache->object_size = (uint32_t)spec->size;
+    cache->constructor = spec->constructor;
+    (void)snprintf(cache->name, sizeof(cache->name), "%s", spec->name);
+    status = cache_make_counters(cpu, cache);
+    if (status == SQ_OK)
+        status = heap->ops->cache_init(cpu, cache, spec, error);
+    else
+        (void)sq_error_set(error, status, "no memory on the machine for cache %.60s",
+                           spec->name);
+    if (status != SQ_OK) {
+        cache_free_memory(cpu, cache);
+        return status;
+    }
+    heap->cache_count++;
+    sq_list_link_tail(&cache->link, &heap->caches);
+    *result = cache;
+    return SQ_OK;
+}
+
+void sq_heap_destroy_cache(sq_cpu *cpu, sq_cache *cache)
+{
+    sq_list_unlink(&cache->link);
+    cache->ops->cache_release(cpu, cache);
+    cache_free_memory(cpu, cache);
+}
+
+/* ---- kmalloc classes ---- */
+
+static uint32_t kmalloc_list_sizes(const struct sq_kmalloc_shape *shape, uint64_t *sizes)
+{
+    uint32_t count = 0;
+    for (uint64_t size = shape->size_min; size <= shape->size_max; size *= 2) {
+        SQ_ASSERT(count + 3 <= SQ_KMALLOC_CLASS_MAX);
+        sizes[count++] = size;
+        if (size == 64 && shape->has_96)
+            sizes[count++] = 96;
+        if (size == 128 && shape->has_192)
+            sizes[count++] = 192;
+    }
+    return count;
+}
+
+/* The first class that holds `size`. */
+static uint8_t kmalloc_class_of(const uint64_t *sizes, uint32_t count, uint64_t size)
+{
+    uint32_t class_index = 0;
+    while (class_index + 1 < count && sizes[class_index] < size)
+        class_index++;
+    return (uint8_t)class_index;
+}
+
+static void kmalloc_fill_tables(sq_heap *heap, const uint64_t *sizes)
+{
+    uint32_t count = heap->kmalloc_count;
+    for (uint32_t i = 0; i < SQ_ARRAY_COUNT(heap->kmalloc_small_class); i++)
+        heap->kmalloc_small_class[i] = kmalloc_class_of(sizes, count, 8u * (i + 1));
+    for (uint32_t i = 0; i < SQ_ARRAY_COUNT(heap->kmalloc_large_class); i++)
+        heap->kmalloc_large_class[i] = kmalloc_class_of(sizes, count, UINT64_C(1) << i);
+}
+
+static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
+{
+    struct sq_kmalloc_shape shape = {0};
+    uint64_t sizes[SQ_KMALLOC_CLASS_MAX];
+    heap->ops->kmalloc_shape(&heap->options, &shape);
+    heap->kmalloc_cached_size_max = shape.cached_size_max;
+    heap->kmalloc_count = kmalloc_list_sizes(&shape, sizes);
+    kmalloc_fill_tables(heap, sizes);
+    for (uint32_t i = 0; i < heap->kmalloc_count; i++) {
+        char name[SQ_CACHE_NAME_MAX];
+        struct sq_cache_spec spec = {.name = name, .size = sizes[i]};
+        int status;
+        spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
+        (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
+                       (unsigned long long)sizes[i]);
+        status = sq_heap_create_cache(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
+        if (status != SQ_OK)
+            return status;
+    }
+    return SQ_OK;
+}
+
+/* ---- heaps ---- */
+
+int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
+                   const struct sq_options *options, sq_heap **result,
+                   struct sq_error *error)
+{
+    sq_heap *heap = calloc(1, sizeof(*heap));
+    int status;
+    if (heap == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a heap");
+    heap->ops = ops;
+    heap->machine = cpu->machine;
+    heap->options = *options;
+    sq_list_init(&heap->caches);
+    status = kmalloc_make(cpu, heap, error);
+    if (status != SQ_OK) {
+        sq_heap_destroy(cpu, heap);
+        return status;
+    }
+    *result = heap;
+    return SQ_OK;
+}
+
+/* Newest cache first: a cache may keep its management in an older one. */
+void sq_heap_destroy(sq_cpu *cpu, sq_heap *heap)
+{
+    while (!sq_list_is_empty(&heap->caches))
+        sq_heap_destroy_cache(cpu,
+                              SQ_LIST_ENTRY(heap->caches.prev, sq_cache, link));
+    free(heap);
+}

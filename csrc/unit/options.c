@@ -1,0 +1,58 @@
+/* The options of all policies as one table, made from their X-macros. */
+#include "policy/options.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define OPTION_ROW(text, field_of, name, value, minimum, maximum, help)                \
+    {text, #name, value, minimum, maximum, help,                                       \
+     (uint32_t)offsetof(struct sq_options, field_of.name)},
+#define SLAB_ROW(name, value, minimum, maximum, help)                                  \
+    OPTION_ROW("slab", slab, name, value, minimum, maximum, help)
+#define SLUB_ROW(name, value, minimum, maximum, help)                                  \
+    OPTION_ROW("slub", slub, name, value, minimum, maximum, help)
+#define SLUBQ_ROW(name, value, minimum, maximum, help)                                 \
+    OPTION_ROW("slub+q", slubq, name, value, minimum, maximum, help)
+
+static const struct sq_option option_table[] = {
+    SQ_SLAB_OPTIONS(SLAB_ROW) SQ_SLUB_OPTIONS(SLUB_ROW) SQ_SLUBQ_OPTIONS(SLUBQ_ROW)};
+
+const struct sq_option *sq_options_table(uint32_t *count)
+{
+    *count = (uint32_t)(sizeof(option_table) / sizeof(option_table[0]));
+    return option_table;
+}
+
+static int64_t *option_field(struct sq_options *options, const struct sq_option *option)
+{
+    return (int64_t *)(void *)((char *)options + option->offset);
+}
+
+void sq_options_init(struct sq_options *options)
+{
+    uint32_t count;
+    const struct sq_option *table = sq_options_table(&count);
+    for (uint32_t i = 0; i < count; i++)
+        *option_field(options, &table[i]) = table[i].value_default;
+}
+
+int sq_options_set(struct sq_options *options, const char *policy, const char *name,
+                   int64_t value, struct sq_error *error)
+{
+    uint32_t count;
+    const struct sq_option *table = sq_options_table(&count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sq_option *option = &table[i];
+        if (strcmp(option->policy, policy) != 0 || strcmp(option->name, name) != 0)
+            continue;
+        if (value < option->value_min || value > option->value_max)
+            return sq_error_set(error, SQ_E_PARAMETER,
+                                "%s of policy %s is %lld: accepted are %lld to %lld", name,
+                                policy, (long long)value, (long long)option->value_min,
+                                (long long)option->value_max);
+        *option_field(options, option) = value;
+        return SQ_OK;
+    }
+    return sq_error_set(error, SQ_E_PARAMETER, "policy %s has no option named %s", policy,
+                        name);
+}

@@ -39,7 +39,7 @@ enum slub_cpu_partial_unit {
       "largest kmalloc cache, bytes; above, pages (kernel: KMALLOC_MAX_CACHE_SIZE)")   \
     X(order_search, 2, 0, 3,                                                           \
       "search for an order: 0 to 2.6.25, 1 to 2.6.29, 2 to 6.7, 3 from 6.8 on")        \
-    X(slab_objects_max, 32767, 1, 65535,                                               \
+    X(slab_objects_max, 32767, 512, 65535,                                               \
       "objects a slab can count: 65535 to 3.0, 32767 since (kernel: "                  \
       "MAX_OBJS_PER_PAGE)")                                                            \
     X(order_fallback, 1, 0, 1,                                                         \

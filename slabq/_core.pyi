@@ -1,6 +1,6 @@
 """Signatures of the C core. Values are validated in Python before they come here."""
 
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 # -- tables of the core ----------------------------------------------------------------
@@ -54,8 +54,8 @@ class Allocator:
     def check(self) -> None: ...
     def live_count(self) -> int: ...
     def node_of(self, address: int) -> int: ...
-    def memory(self, address: int, bytes_count: int) -> Buffer:
-        """Writable view of a live object's bytes."""
+    def read(self, address: int, count: int) -> bytes: ...
+    def write(self, address: int, data: bytes) -> None: ...
 
 @final
 class Cache:
@@ -111,9 +111,17 @@ def replay(
     progress: Callable[[float], Any] | None,
 ) -> str: ...
 def execute(
-    machine: Machine, policy: str, options: Sequence[tuple[str, int]], script: str
+    machine: Machine,
+    policy: str,
+    options: Sequence[tuple[str, int]],
+    script: str,
+    original: bool = False,
 ) -> str:
-    """Output of an operation script, one JSON object a line."""
+    """Output of an operation script, one JSON object a line.
+
+    ``original`` prints as the recordings of the 2.6 sources do (whole commands, fallback
+    lists); otherwise as those made inside a kernel.
+    """
 
 @final
 class Trace: ...

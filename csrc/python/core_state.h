@@ -17,15 +17,19 @@ struct core_state {
     PyObject *machine_type, *allocator_type, *cache_type, *trace_type;
 };
 
+/* A function in a table of slots, whose members are data pointers by Python's design. */
+#define CORE_SLOT(function) (__extension__(void *)(function))
+
 struct core_state *core_state_of(PyObject *module);
 
 /* Raise the exception that `error->code` names, with its message. Returns NULL. */
 PyObject *core_raise(struct core_state *state, const struct sq_error *error);
 
 /* Each adds its types and functions to the module; 0, or -1 with an exception set. */
-int core_add_trace(PyObject *module, struct core_state *state);
+int core_add_trace(PyObject *module, struct core_state *state) __attribute__((weak));
 int core_add_machine(PyObject *module, struct core_state *state);
 int core_add_allocator(PyObject *module, struct core_state *state);
-int core_add_run(PyObject *module, struct core_state *state);
+int core_add_run(PyObject *module, struct core_state *state) __attribute__((weak));
+int core_add_functions(PyObject *module);
 
 #endif

@@ -22,7 +22,10 @@ static int core_load_errors(struct core_state *state)
 static int core_exec(PyObject *module)
 {
     struct core_state *state = core_state_of(module);
-    if (core_load_errors(state) < 0 || core_add_trace(module, state) < 0)
+    if (core_load_errors(state) < 0 || core_add_functions(module) < 0 ||
+        core_add_machine(module, state) < 0 || core_add_allocator(module, state) < 0 ||
+        (core_add_run != NULL && core_add_run(module, state) < 0) ||
+        (core_add_trace != NULL && core_add_trace(module, state) < 0))
         return -1;
     return 0;
 }
@@ -53,7 +56,7 @@ static void core_free(void *module)
 }
 
 static PyModuleDef_Slot core_slots[] = {
-    {Py_mod_exec, (void *)core_exec},
+    {Py_mod_exec, CORE_SLOT(core_exec)},
     {0, NULL},
 };
 

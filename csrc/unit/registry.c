@@ -12,7 +12,7 @@
     X(sq_slub_native)                                                                  \
     X(sq_slubq_native)
 
-#define REGISTRY_DECLARE(ops) extern const sq_policy_ops ops;
+#define REGISTRY_DECLARE(ops) extern const sq_policy_ops ops __attribute__((weak));
 REGISTRY(REGISTRY_DECLARE)
 
 #define REGISTRY_ROW(ops) &ops,
@@ -21,7 +21,7 @@ static const sq_policy_ops *const registry[] = {REGISTRY(REGISTRY_ROW)};
 const sq_policy_ops *sq_policy_at(const char *engine, uint32_t n)
 {
     for (size_t i = 0; i < SQ_ARRAY_COUNT(registry); i++)
-        if (strcmp(registry[i]->machine, engine) == 0 && n-- == 0)
+        if (registry[i] != NULL && strcmp(registry[i]->machine, engine) == 0 && n-- == 0)
             return registry[i];
     return NULL;
 }

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Everything a developer or a newcomer runs, with nothing to install first.
+
+    python3 dev.py demo         set up and run the main job
+    python3 dev.py test         set up and run the tests
+    python3 dev.py help         the other tasks
+
+Each task makes the virtual environment that it needs (.venv, or .venv-asan and .venv-tsan
+for the sanitizers), builds slabq into it from this checkout, and runs there. Needs Python
+3.11 or later with its headers, and a C compiler.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes"
+
+
+def fail(message: str) -> None:
+    raise SystemExit(f"dev.py: {message}")
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run a command in the checkout; end with its status if it fails."""
+    arguments = [str(part) for part in command]
+    print("+", " ".join(arguments), flush=True)
+    environment = {**os.environ, **(env or {})}
+    status = subprocess.run(arguments, cwd=ROOT, env=environment).returncode
+    if status != 0:
+        raise SystemExit(status)
+
+
+def newest_source() -> float:
+    """Modification time of the newest file that goes into the package."""
+    folders = ("csrc", "slabq")
+    files = [path for name in folders for path in (ROOT / name).rglob("*")]
+    files += [ROOT / "setup.py", ROOT / "pyproject.toml"]
+    return max(path.stat().st_mtime for path in files if path.is_file())
+
+
+def environment(name: str = ".venv", sanitize: str = "") -> Path:
+    """Make or bring up to date a virtual environment with slabq in it; its bin folder."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - a newcomer may have an older one
+        fail(f"Python is {sys.version.split()[0]}: accepted is 3.11 or later")
+    compiler = os.environ.get("CC", "cc").split()[0]
+    if shutil.which(compiler) is None:
+        fail(f"no C compiler named {compiler}: install one, or set CC")
+    folder = ROOT / name
+    stamp = folder / "slabq-installed"
+    pyproject = ROOT / "pyproject.toml"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        try:
+            venv.create(folder, with_pip=True)
+        except subprocess.CalledProcessError:
+            fail("this Python cannot make a virtual environment (Debian: python3-venv)")
+    if not stamp.exists() or stamp.stat().st_mtime < newest_source():
+        pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
+        if not stamp.exists():
+            run(*pip, "--upgrade", "pip")
+            run(*pip, "--group", "dev", "pandas>=2")
+        # A build folder left by another compiler or sanitizer must not be reused.
+        shutil.rmtree(ROOT / "build", ignore_errors=True)
+        # Only a changed pyproject.toml can have changed what slabq depends on.
+        known = stamp.exists() and stamp.stat().st_mtime > pyproject.stat().st_mtime
+        again = ("--force-reinstall", "--no-deps") if known else ()
+        run(*pip, *again, ".", env={"SLABQ_SANITIZE": sanitize})
+        stamp.touch()
+    return folder / "bin"
+
+
+def demo(*arguments: str) -> None:
+    """Set up, then run the bundled trace and a hackbench under every policy."""
+    run(environment() / "slabq", "demo", *arguments)
+
+
+def test(*arguments: str) -> None:
+    """Set up, then run the tests (arguments go to pytest)."""
+    run(environment() / "pytest", "-m", "not slow", *arguments)
+
+
+def slow(*arguments: str) -> None:
+    """Run the campaigns that take minutes."""
+    run(environment() / "pytest", "-m", "slow", "--timeout=1800", *arguments)
+
+
+def lint(*_: str) -> None:
+    """Ruff, mypy --strict, and a build with every warning an error, gcc and clang."""
+    binary = environment()
+    run(binary / "ruff", "check", ".")
+    run(binary / "ruff", "format", "--check", ".")
+    run(binary / "mypy")
+    for compiler in ("gcc", "clang"):
+        if shutil.which(compiler) is None:
+            print(f"dev.py: {compiler} is not installed, its build is left out")
+            continue
+        env = {"CC": compiler, "SLABQ_CFLAGS": "-Werror " + WARNINGS}
+        target = ROOT / "build" / f"lint-{compiler}"
+        run(binary / "python", "-m", "pip", "-q", "install", "setuptools", "wheel")
+        command = ("setup.py", "-q", "build_ext", "--build-lib", str(target))
+        temporary = ("--build-temp", str(target))
+        run(binary / "python", *command, *temporary, env=env)
+
+
+def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
+    """Run tests on an instrumented build."""
+    compiler = os.environ.get("CC", "gcc")
+    command = [compiler, f"-print-file-name={library}"]
+    path = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(path):
+        fail(f"{compiler} has no {library}")
+    binary = environment(f".venv-{library[3:7]}", kind)
+    env = {"LD_PRELOAD": path, "SLABQ_SANITIZED": kind, **options}
+    run(binary / "pytest", "-q", "-p", "no:cacheprovider", *tests, env=env)
+
+
+def asan(*arguments: str) -> None:
+    """Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    options = {
+        "ASAN_OPTIONS": "detect_leaks=0,detect_stack_use_after_return=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1,halt_on_error=1",
+    }
+    tests = arguments or ("-m", "not slow and not unsanitized")
+    sanitized("address", "libasan.so", options, "--timeout=600", *tests)
+
+
+def tsan(*arguments: str) -> None:
+    """Run the threaded tests under ThreadSanitizer."""
+    options = {"TSAN_OPTIONS": "halt_on_error=1,second_deadlock_stack=1"}
+    tests = arguments or ("-m", "threads and not slow and not unsanitized")
+    sanitized("thread", "libtsan.so", options, "--timeout=600", *tests)
+
+
+def bench(*arguments: str) -> None:
+    """Run the benchmarks beside their peers (benchmarks/README.md)."""
+    python = environment() / "python"
+    run(python, "benchmarks/native.py", *arguments)
+    run(python, "benchmarks/bench_trace.py")
+
+
+def format(*_: str) -> None:  # noqa: A001 - the name of the task
+    """Format Python with ruff and C with clang-format."""
+    binary = environment()
+    run(binary / "ruff", "check", "--fix", ".")
+    run(binary / "ruff", "format", ".")
+    if shutil.which("clang-format"):
+        files = [*(ROOT / "csrc").rglob("*.c"), *(ROOT / "csrc").rglob("*.h")]
+        run("clang-format", "-i", *files)
+
+
+def clean(*_: str) -> None:
+    """Remove environments and everything that was built."""
+    for pattern in (".venv*", "build", "*.egg-info", "slabq/*.so"):
+        for path in ROOT.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+TASKS = (demo, test, slow, lint, asan, tsan, bench, format, clean)
+
+
+def main() -> None:
+    """Run the task that is named."""
+    names = {task.__name__: task for task in TASKS}
+    name = sys.argv[1] if len(sys.argv) > 1 else "help"
+    if name in names:
+        names[name](*sys.argv[2:])
+        return
+    print((__doc__ or "").strip(), "\n")
+    for task in TASKS:
+        print(f"  {task.__name__:<8} {(task.__doc__ or '').strip()}")
+    if name not in ("help", "-h", "--help"):
+        fail(f"task is {name}: accepted are {', '.join(names)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ struct slub_checker {
 
 /* Free objects of one slab seen so far: one bit an object. */
 struct slub_seen {
-    uint64_t bits[(SLUB_OBJECTS_MAX_16_BITS + 1) / 64];
+    uint64_t bits[(SLUB_OBJECTS_MAX_2_6_26 + 1) / 64];
 };
 
 static int slub_check_fail(const struct slub_checker *checker, const struct sq_page *page,

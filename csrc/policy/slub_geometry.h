@@ -30,8 +30,8 @@ enum slub_align_rule {
 };
 
 /* Objects a slab can count: 16 bits in 2.6.26 to 3.0, 15 bits since. */
-#define SLUB_OBJECTS_MAX_16_BITS 65535u
-#define SLUB_OBJECTS_MAX_15_BITS 32767u
+#define SLUB_OBJECTS_MAX_2_6_26 65535u
+#define SLUB_OBJECTS_MAX_3_1    32767u
 
 /* Objects a slab should hold on a machine of `cpu_count` CPUs (2.6.26 on). */
 static inline uint32_t slub_min_objects(uint32_t cpu_count)

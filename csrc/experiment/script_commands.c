@@ -134,11 +134,13 @@ static int command_alloc(struct script *script, const char *command, uint32_t fl
     sq_json_unsigned(script->json, "first_id", script->object_count);
     sq_json_open_array(script->json, "objs");
     cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    for (script->step = 0; script->step < count && status == SQ_OK; script->step++) {
+    for (int64_t i = 0; i < count && status == SQ_OK; i++) {
         size_t events_before = script->event_count;
         struct sq_object_place place;
-        void *object = script->heap->ops->alloc(cpu, script->cache[cache],
-                                                (int32_t)node, flags);
+        void *object;
+        script->step = (int32_t)i;
+        object = script->heap->ops->alloc(cpu, script->cache[cache], (int32_t)node,
+                                          flags);
         if (object == NULL)
             break;
         status = script_add_object(script, cache, object);
@@ -226,12 +228,12 @@ static int command_free(struct script *script, const char *command)
     sq_json_open_array(script->json, "objs");
     script->rest = ids;
     in_range = false;
-    script->step = 0;
+    script->step = -1;
     cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
     status = more < 0 ? more : SQ_OK;
     while (status == SQ_OK && (more = next_id(script, &id, &last, &in_range)) == 1) {
-        status = free_one(script, cpu, cache, id);
         script->step++;
+        status = free_one(script, cpu, cache, id);
     }
     script->machine->ops->cpu_leave(cpu);
     sq_json_close(script->json);
@@ -354,7 +356,9 @@ static int command_queue(struct script *script, const char *command)
     return SQ_OK;
 }
 
-/* Commands that print an error number and the geometry that results. */
+/* Commands that print an error number and the geometry that results. The driver inside a
+ * kernel printed no events here; they came out with the next operation on objects, at the
+ * step where the last one had ended. */
 static int command_tune_many(struct script *script, const char *command, const char *op,
                              uint32_t count, const char *const *names, bool with_events)
 {
@@ -365,7 +369,8 @@ static int command_tune_many(struct script *script, const char *command, const c
         status = script_word(script, 2 + i, names[i], 0, INT32_MAX, &values[i]);
     if (status != SQ_OK)
         return status;
-    script->step = 0;
+    if (with_events)
+        script->step = -1;
     status = script_tune(script, 0, cache, count, names, values);
     if (status != SQ_OK)
         return status;
@@ -375,7 +380,6 @@ static int command_tune_many(struct script *script, const char *command, const c
     script->heap->ops->describe(script->cache[cache], script->json);
     if (with_events)
         script_print_events(script);
-    script->event_count = 0;
     script_close(script);
     return SQ_OK;
 }
@@ -401,9 +405,23 @@ static int command_expire(struct script *script, const char *command)
     return SQ_OK;
 }
 
+/* A counter of a cache by name, over all CPUs; 0 if the policy has none of that name. */
+static uint64_t script_counter(const struct script *script, uint32_t cache,
+                               const char *name)
+{
+    const sq_policy_ops *ops = script->heap->ops;
+    uint64_t sum = 0;
+    for (uint32_t id = 0; id < ops->counter_count; id++)
+        for (uint32_t i = 0; i < script->machine->topology.cpu_count; i++)
+            if (strcmp(ops->counters[id].name, name) == 0)
+                sum += script->cache[cache]->counters[i][id];
+    return sum;
+}
+
 static int command_reap(struct script *script, const char *command)
 {
     uint32_t cache, cpu_index;
+    uint64_t reaped;
     int64_t with_node;
     int32_t node;
     sq_cpu *cpu;
@@ -417,12 +435,16 @@ static int command_reap(struct script *script, const char *command)
     if (script->heap->ops->reap == NULL)
         return script_fail(script, SQ_E_PARAMETER, "reap: this policy has no reaper");
     script->step = 0;
+    reaped = script_counter(script, cache, "reaped");
     cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
     node = script->heap->ops->reap(cpu, script->cache[cache], with_node != 0);
     script->machine->ops->cpu_leave(cpu);
     script_open_op(script, command, "reap", cache, cpu_index);
     sq_json_integer(script->json, "node_part", with_node);
     sq_json_integer(script->json, "reap_node", node);
+    if (with_node)
+        sq_json_unsigned(script->json, "slabs_reaped",
+                         script_counter(script, cache, "reaped") - reaped);
     script_print_events(script);
     script_close(script);
     return SQ_OK;
@@ -527,6 +549,8 @@ int script_command(struct script *script, const char *line)
         return command_dump(script);
     if (strcmp(name, "shrink") == 0)
         return command_shrink(script, line);
+    if (strcmp(name, "defrag") == 0 && strcmp(script->heap->ops->name, "slab") == 0)
+        return SQ_OK; /* SLAB has no such ratio; scripts are shared between policies */
     if (strcmp(name, "defrag") == 0)
         return command_tune_one(script, line, "remote_node_defrag_ratio");
     if (strcmp(name, "cpu_partial") == 0 || strcmp(name, "min_partial") == 0)

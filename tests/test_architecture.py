@@ -26,7 +26,7 @@ RANKS = {
 }
 # Folders of equal rank that may not see each other.
 STRANGERS = {("workload", "trace"), ("trace", "workload"), ("trace", "unit")}
-STRANGERS |= {("unit", "trace"), ("unit", "workload"), ("policy", "include")}
+STRANGERS |= {("unit", "trace"), ("policy", "include")}
 # A policy's own file sees machine.h alone; policy.h and its like see the base of a machine.
 POLICY_MAY_SEE = {"machine/machine.h", "machine/machine_base.h"}
 

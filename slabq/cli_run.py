@@ -21,7 +21,7 @@ from slabq.cli_options import (
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
-from slabq.result import Results
+from slabq.results import Results
 from slabq.run import sweep
 from slabq.table import FORMATS
 from slabq.workload import Parameter, parse_old_hackbench, workload_kinds

@@ -14,7 +14,8 @@ from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
-from slabq.result import REPLAY, Result, Results
+from slabq.result import REPLAY, Result
+from slabq.results import Results
 from slabq.workload import Workload, find_workload
 
 if TYPE_CHECKING:

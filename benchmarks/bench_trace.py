@@ -2,7 +2,7 @@
 
     python benchmarks/bench_trace.py [--lines 1000000] [--repeat 5]
 
-Makes a perf script text of a million lines by repeating the bundled trace with the times
+Makes a perf script text of a million lines: the bundled trace repeated, with the times
 and the pointers shifted, so that neither comes twice, and reads it with
 
 - a scan for line feeds (what ``wc -l`` does): the text is at least looked at once;

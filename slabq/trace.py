@@ -278,7 +278,7 @@ class Trace:
         Notes
         -----
         The form is columns of little-endian numbers behind a header with a version, and
-        a checksum at the end: 40 bytes an event, compressed about 8.
+        a checksum at the end: 40 bytes an event, compressed 3 to 5.
         ``csrc/trace/compact.h`` describes each byte.
 
         Examples

@@ -221,6 +221,17 @@ def test_blocks_of_any_size_read_the_same(form: Form) -> None:
         assert (parse(text, block=block).events == whole).all()
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda x: memoryview(x * 2)])
+def test_any_buffer_can_be_fed(kind: Callable[[bytes], bytearray | memoryview]) -> None:
+    core = _core.Trace("sample")
+    block = kind((alloc(0x1000) + free(0x1000)).encode() * 30_000)
+
+    core.feed(block)
+    core.finish()
+
+    assert len(core) == len(block) // len(alloc(0x1000) + free(0x1000)) * 2
+
+
 def test_lines_of_other_events_headers_and_frames_are_counted_and_skipped() -> None:
     text = (
         "# tracer: nop\n#\n# entries-in-buffer/entries-written: 2/2   #P:4\n\n"

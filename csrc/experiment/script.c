@@ -233,6 +233,8 @@ static bool script_describe_member(sq_cache *cache, const char *name, int64_t *v
     sq_json_init(&json);
     sq_json_open_object(&json, NULL);
     cache->ops->describe(cache, &json);
+    if (cache->ops->tunables != NULL)
+        cache->ops->tunables(cache, &json);
     sq_json_close(&json);
     text = sq_json_text(&json);
     (void)snprintf(key, sizeof(key), "\"%s\":", name);
@@ -565,7 +567,8 @@ static int command_tune_one(struct script *script, const char *command, const ch
         status = script_word(script, 2, name, 0, INT32_MAX, &value);
     if (status != SQ_OK)
         return status;
-    (void)script_describe_member(script->cache[cache], name, &old);
+    if (!script_describe_member(script->cache[cache], name, &old))
+        return SQ_OK; /* the release has no such tunable */
     script->step = 0;
     status = script_tune(script, 0, cache, 1, &name, &value);
     if (status != SQ_OK)

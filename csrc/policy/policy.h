@@ -236,6 +236,10 @@ struct sq_policy_ops {
     /* Members of an open JSON object: the fields of the oracle's "cache" line after
      * "cache", and those of its "state" line after "state" (counters included). */
     void (*describe)(sq_cache *cache, struct sq_json *json);
+    /* Members of an open JSON object: tunables that `describe` does not show, by the name
+     * that `tune` takes. NULL: it shows all of them. A script's command for a tunable that
+     * is in neither prints nothing, as the recordings have it. */
+    void (*tunables)(sq_cache *cache, struct sq_json *json);
     void (*dump)(sq_cpu *cpu, sq_cache *cache, struct sq_json *json);
     /* Elements of an open JSON array: the oracle's step columns that follow [slab, idx],
      * right after an operation on `place` by `cpu`. The slab may be gone: then

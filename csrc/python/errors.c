@@ -27,7 +27,8 @@ PyObject *core_raise(struct core_state *state, const struct sq_error *error)
     }
     if (PyErr_Occurred()) /* a signal handler may have raised already */
         return NULL;
-    /* A message may quote a file's name, in any encoding, and be cut inside a letter. */
+    /* A message may quote a file's name, in any encoding, and be cut inside a letter.
+     */
     PyObject *message = PyUnicode_DecodeUTF8(
         error->message, (Py_ssize_t)strlen(error->message), "backslashreplace");
     if (message != NULL)

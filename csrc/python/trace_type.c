@@ -3,11 +3,14 @@
  * form, and then read as one buffer of events.
  *
  * A trace is first written (feed, finish) and from then on only read, so its events can
- * be exported as a buffer. Long work runs without the GIL; `writing` and `reader_count`,
- * changed with the GIL held only, refuse a second thread that would get in its way.
+ * be exported as a buffer. Long work runs without the GIL; `writing` and
+ * `reader_count`, changed with the GIL held only, refuse a second thread that would get
+ * in its way.
  */
 #define PY_SSIZE_T_CLEAN
 #include "python/trace_type.h"
+
+#include "python/trace_figures.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,17 +20,14 @@
 #include <unistd.h>
 
 #include "trace/compact.h"
-#include "trace/program.h"
 #include "trace/reader.h"
-#include "trace/stat.h"
 
 #define FILE_BLOCK_SIZE ((size_t)1 << 20)
 
 enum core_trace_stage { TRACE_FEEDING, TRACE_COMPLETE, TRACE_FAILED };
 
 struct core_trace {
-    PyObject_HEAD
-    struct sq_trace trace;
+    PyObject_HEAD struct sq_trace trace;
     struct sq_reader reader;
     enum core_trace_stage stage;
     bool writing;
@@ -50,8 +50,8 @@ static PyObject *trace_refuse(PyObject *object, const char *reason)
     return NULL;
 }
 
-/* Begin to write. 0, or -1 with an exception: the trace is complete, has failed, or is in
- * use by another thread. */
+/* Begin to write. 0, or -1 with an exception: the trace is complete, has failed, or is
+ * in use by another thread. */
 static int trace_write_begin(PyObject *object)
 {
     struct core_trace *self = trace_cast(object);
@@ -134,6 +134,26 @@ static void trace_dealloc(PyObject *object)
 
 /* -- writing -- */
 
+/*
+ * Feed a block whose bytes another thread could change meanwhile, such as a bytearray:
+ * copied piece by piece, since the reader relies on the line feeds it has found.
+ */
+static int trace_feed_copy(struct sq_reader *reader, const char *bytes, size_t size,
+                           struct sq_error *error)
+{
+    char *piece = malloc(FILE_BLOCK_SIZE);
+    int result = 0;
+    if (piece == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "no memory for a block of the trace");
+    for (size_t at = 0; at < size && result == 0; at += FILE_BLOCK_SIZE) {
+        size_t piece_size = size - at < FILE_BLOCK_SIZE ? size - at : FILE_BLOCK_SIZE;
+        memcpy(piece, bytes + at, piece_size);
+        result = sq_reader_feed(reader, piece, piece_size, error);
+    }
+    free(piece);
+    return result;
+}
+
 static PyObject *trace_feed(PyObject *object, PyObject *args)
 {
     struct core_trace *self = trace_cast(object);
@@ -146,10 +166,10 @@ static PyObject *trace_feed(PyObject *object, PyObject *args)
         PyBuffer_Release(&block);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    result = sq_reader_feed(&self->reader, block.buf, (size_t)block.len, &error);
-    Py_END_ALLOW_THREADS
-    self->writing = false;
+    bool constant = block.obj != NULL && PyBytes_Check(block.obj);
+    Py_BEGIN_ALLOW_THREADS result = (constant ? sq_reader_feed : trace_feed_copy)(
+        &self->reader, block.buf, (size_t)block.len, &error);
+    Py_END_ALLOW_THREADS self->writing = false;
     PyBuffer_Release(&block);
     if (result < 0) {
         self->stage = TRACE_FAILED;
@@ -201,14 +221,11 @@ static int trace_feed_file(PyObject *object, int file, char *block, PyObject *pa
     for (;;) {
         ssize_t size;
         int result = 0, saved_errno;
-        Py_BEGIN_ALLOW_THREADS
-        size = read(file, block, FILE_BLOCK_SIZE);
+        Py_BEGIN_ALLOW_THREADS size = read(file, block, FILE_BLOCK_SIZE);
         saved_errno = errno;
         if (size > 0)
             result = sq_reader_feed(&self->reader, block, (size_t)size, &error);
-        Py_END_ALLOW_THREADS
-        if (size == 0)
-            return 0;
+        Py_END_ALLOW_THREADS if (size == 0) return 0;
         if (size < 0 && saved_errno != EINTR) {
             errno = saved_errno;
             (void)PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
@@ -286,11 +303,9 @@ static PyObject *trace_decode(PyObject *type, PyObject *args)
     PyObject *object = trace_make((PyTypeObject *)(void *)type, name);
     if (object != NULL) {
         struct core_trace *self = trace_cast(object);
-        Py_BEGIN_ALLOW_THREADS
-        result = sq_compact_decode(bytes.buf, (size_t)bytes.len, name, &self->trace,
-                                   &error);
-        Py_END_ALLOW_THREADS
-        self->stage = result < 0 ? TRACE_FAILED : TRACE_COMPLETE;
+        Py_BEGIN_ALLOW_THREADS result =
+            sq_compact_decode(bytes.buf, (size_t)bytes.len, name, &self->trace, &error);
+        Py_END_ALLOW_THREADS self->stage = result < 0 ? TRACE_FAILED : TRACE_COMPLETE;
         if (result < 0) {
             (void)core_raise(trace_state(object), &error);
             Py_CLEAR(object);
@@ -324,24 +339,15 @@ static PyObject *trace_encode(PyObject *object, PyObject *unused)
     (void)unused;
     if (trace_read_begin(object) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    result = sq_compact_encode(&trace_cast(object)->trace, &bytes, &size, &error);
-    Py_END_ALLOW_THREADS
-    core_trace_release(object);
+    Py_BEGIN_ALLOW_THREADS result =
+        sq_compact_encode(&trace_cast(object)->trace, &bytes, &size, &error);
+    Py_END_ALLOW_THREADS core_trace_release(object);
     if (result < 0)
         return core_raise(trace_state(object), &error);
-    PyObject *encoded = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
+    PyObject *encoded =
+        PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
     free(bytes);
     return encoded;
-}
-
-/* The finished text of a JSON builder as a str, and free the builder. */
-static PyObject *json_to_python(struct sq_json *json)
-{
-    const char *text = sq_json_text(json);
-    PyObject *result = text == NULL ? PyErr_NoMemory() : PyUnicode_FromString(text);
-    sq_json_free(json);
-    return result;
 }
 
 static PyObject *trace_summary(PyObject *object, PyObject *unused)
@@ -353,7 +359,7 @@ static PyObject *trace_summary(PyObject *object, PyObject *unused)
     sq_json_init(&json);
     sq_trace_summary(&trace_cast(object)->trace, &json);
     core_trace_release(object);
-    return json_to_python(&json);
+    return core_json_to_python(&json);
 }
 
 static struct sq_strings *trace_table(struct sq_trace *trace, const char *name)
@@ -421,170 +427,6 @@ static PyObject *trace_add_alias(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* What stat() computes without the GIL. */
-struct trace_stat {
-    const char *keys;
-    int by_caller, raw_ip;
-    long long limit;
-    struct sq_stat stat;
-    struct sq_stat_rows *rows;
-    char *table, *summary;
-};
-
-static int trace_stat_run(struct trace_stat *run, const struct sq_trace *trace,
-                          const Py_buffer *nodes, struct sq_error *error)
-{
-    int result = sq_stat_build(trace, nodes->buf, (size_t)nodes->len / sizeof(uint16_t),
-                               &run->stat, error);
-    if (result < 0)
-        return result;
-    run->rows = run->by_caller ? &run->stat.callers : &run->stat.pointers;
-    result = sq_stat_sort(&run->stat, run->rows, run->keys, error);
-    if (result < 0)
-        return result;
-    run->table = sq_stat_table(&run->stat, run->rows, run->by_caller, run->limit,
-                               run->raw_ip != 0);
-    run->summary = sq_stat_summary(&run->stat);
-    if (run->table == NULL || run->summary == NULL)
-        return sq_error_set(error, SQ_E_MEMORY, "no memory for the table of figures");
-    return 0;
-}
-
-/* The totals, as the names of sq_stat have them. */
-static PyObject *trace_stat_totals(const struct sq_stat *stat)
-{
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "bytes_requested",
-                         (unsigned long long)stat->bytes_requested, "bytes_allocated",
-                         (unsigned long long)stat->bytes_allocated, "bytes_freed",
-                         (unsigned long long)stat->bytes_freed, "allocations",
-                         (unsigned long long)stat->allocation_count,
-                         "cross_cpu_allocations", (unsigned long long)stat->cross_count);
-}
-
-/* stat(by_caller, keys, limit, raw_ip, node_of_cpu) -> (rows, totals, table, summary).
- * `rows` are struct sq_stat_row as bytes; `node_of_cpu` is a buffer of uint16. */
-static PyObject *trace_stat(PyObject *object, PyObject *args)
-{
-    struct trace_stat run = {0};
-    struct sq_error error;
-    Py_buffer nodes;
-    PyObject *answer = NULL;
-    int result;
-    if (!PyArg_ParseTuple(args, "psLpy*:stat", &run.by_caller, &run.keys, &run.limit,
-                          &run.raw_ip, &nodes))
-        return NULL;
-    if (trace_read_begin(object) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        result = trace_stat_run(&run, &trace_cast(object)->trace, &nodes, &error);
-        Py_END_ALLOW_THREADS
-        core_trace_release(object);
-        if (result < 0)
-            (void)core_raise(trace_state(object), &error);
-        else
-            answer = Py_BuildValue(
-                "y#Nyy", (const char *)run.rows->rows,
-                (Py_ssize_t)(run.rows->count * sizeof(*run.rows->rows)),
-                trace_stat_totals(&run.stat), run.table, run.summary);
-        free(run.table);
-        free(run.summary);
-        sq_stat_free(&run.stat);
-    }
-    PyBuffer_Release(&nodes);
-    return answer;
-}
-
-static void program_describe(const struct sq_trace *trace,
-                             const struct sq_program *program, struct sq_json *json)
-{
-    const struct sq_program_counts *counts = &program->counts;
-    sq_json_open_object(json, NULL);
-    sq_json_unsigned(json, "allocations", counts->allocations);
-    sq_json_unsigned(json, "matched_frees", counts->matched_frees);
-    sq_json_unsigned(json, "unmatched_frees", counts->unmatched_frees);
-    sq_json_unsigned(json, "nil_frees", counts->nil_frees);
-    sq_json_unsigned(json, "reused", counts->reused);
-    sq_json_unsigned(json, "live", counts->live);
-    sq_json_unsigned(json, "lost", counts->lost);
-    sq_json_unsigned(json, "failed_allocations", counts->failed_allocations);
-    sq_json_unsigned(json, "trace_cpus", program->trace_cpu_count);
-    sq_json_boolean(json, "cpus_folded", program->cpus_folded);
-    sq_json_unsigned(json, "objects", program->object_count);
-    sq_json_open_array(json, "targets");
-    for (uint32_t i = 0; i < program->target_count; i++) {
-        const struct sq_program_target *target = &program->targets[i];
-        size_t length = 0;
-        const char *name = NULL;
-        if (target->name != SQ_STRING_NONE)
-            name = sq_strings_get(&trace->caches, target->name, &length);
-        sq_json_open_object(json, NULL);
-        sq_json_string(json, "kind", sq_program_target_kind_name(target->kind));
-        if (name == NULL)
-            sq_json_null(json, "name");
-        else
-            sq_json_string_length(json, "name", name, length);
-        sq_json_unsigned(json, "object_size", target->object_size);
-        sq_json_unsigned(json, "slot_size", target->slot_size);
-        sq_json_unsigned(json, "allocations", target->allocation_count);
-        sq_json_close(json);
-    }
-    sq_json_close(json);
-    sq_json_close(json);
-}
-
-/* The events of each virtual CPU as a list of bytes. */
-static PyObject *program_lists(const struct sq_program *program)
-{
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < program->cpu_count; i++) {
-        const struct sq_program_cpu *cpu = &program->cpus[i];
-        PyObject *bytes = PyBytes_FromStringAndSize(
-            (const char *)cpu->events,
-            (Py_ssize_t)(cpu->event_count * sizeof(*cpu->events)));
-        if (bytes == NULL || PyList_Append(list, bytes) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(bytes);
-    }
-    return list;
-}
-
-/* program(cpu_count) -> (JSON text, [events of each CPU as bytes]). For tests. */
-static PyObject *trace_program(PyObject *object, PyObject *args)
-{
-    struct sq_program program;
-    struct sq_error error;
-    struct sq_json json;
-    unsigned int cpu_count;
-    int result;
-    if (!PyArg_ParseTuple(args, "I:program", &cpu_count) || trace_read_begin(object) < 0)
-        return NULL;
-    if (cpu_count > UINT16_MAX + 1u) {
-        core_trace_release(object);
-        PyErr_Format(trace_state(object)->parameter_error,
-                     "cpu_count is %u; 1 to 65536 is accepted", cpu_count);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    result =
-        sq_program_build(&trace_cast(object)->trace, cpu_count, &program, &error);
-    Py_END_ALLOW_THREADS
-    if (result < 0) {
-        core_trace_release(object);
-        return core_raise(trace_state(object), &error);
-    }
-    sq_json_init(&json);
-    program_describe(&trace_cast(object)->trace, &program, &json);
-    core_trace_release(object);
-    PyObject *lists = program_lists(&program);
-    PyObject *text = json_to_python(&json);
-    sq_program_free(&program);
-    if (lists == NULL || text == NULL) {
-        Py_XDECREF(lists);
-        Py_XDECREF(text);
-        return NULL;
-    }
-    return Py_BuildValue("NN", text, lists);
-}
-
 static Py_ssize_t trace_length(PyObject *object)
 {
     struct core_trace *self = trace_cast(object);
@@ -602,13 +444,15 @@ static PyMethodDef trace_methods[] = {
     {"decode", trace_decode, METH_VARARGS | METH_CLASS,
      "decode(buffer, name='<memory>'): read slabq's own file form."},
     {"encode", trace_encode, METH_NOARGS, "encode(): slabq's own file form, as bytes."},
-    {"summary", trace_summary, METH_NOARGS, "summary(): what was counted, as JSON text."},
+    {"summary", trace_summary, METH_NOARGS,
+     "summary(): what was counted, as JSON text."},
     {"strings", trace_strings, METH_VARARGS, "strings(table): the texts, by id."},
     {"add_alias", trace_add_alias, METH_VARARGS,
      "add_alias(alias, cache): note a cache's other name."},
-    {"stat", trace_stat, METH_VARARGS,
-     "stat(by_caller, keys, limit, raw_ip, node_of_cpu): (rows, totals, table, summary)."},
-    {"program", trace_program, METH_VARARGS,
+    {"stat", core_trace_stat, METH_VARARGS,
+     "stat(by_caller, keys, limit, raw_ip, node_of_cpu): (rows, totals, table, "
+     "summary)."},
+    {"program", core_trace_program, METH_VARARGS,
      "program(cpu_count): (JSON text, events of each CPU); for tests."},
     {NULL, NULL, 0, NULL},
 };
@@ -633,62 +477,8 @@ static PyType_Spec trace_spec = {
     .slots = trace_slots,
 };
 
-/* One record's layout: (size, ((field, offset, size), ...)). */
-struct layout_field {
-    const char *name;
-    size_t offset, size;
-};
-
-#define LAYOUT_FIELD(type, field)                                                      \
-    {#field, offsetof(struct type, field), sizeof(((struct type *)NULL)->field)}
-
-static const struct layout_field event_layout[] = {
-#define EVENT_LAYOUT(field) LAYOUT_FIELD(sq_trace_event, field),
-    SQ_TRACE_COLUMNS(EVENT_LAYOUT){NULL, 0, sizeof(struct sq_trace_event)}};
-
-static const struct layout_field stat_row_layout[] = {
-    LAYOUT_FIELD(sq_stat_row, pointer),     LAYOUT_FIELD(sq_stat_row, hit),
-    LAYOUT_FIELD(sq_stat_row, bytes_req),   LAYOUT_FIELD(sq_stat_row, bytes_alloc),
-    LAYOUT_FIELD(sq_stat_row, pingpong),    LAYOUT_FIELD(sq_stat_row, last_alloc),
-    LAYOUT_FIELD(sq_stat_row, call_site),   LAYOUT_FIELD(sq_stat_row, alloc_cpu),
-    {NULL, 0, sizeof(struct sq_stat_row)}};
-
-static const struct layout_field program_event_layout[] = {
-    LAYOUT_FIELD(sq_program_event, object), LAYOUT_FIELD(sq_program_event, code),
-    {NULL, 0, sizeof(struct sq_program_event)}};
-
-static PyObject *layout_of(const struct layout_field *field)
-{
-    PyObject *list = PyList_New(0);
-    for (; list != NULL && field->name != NULL; field++) {
-        PyObject *item =
-            Py_BuildValue("(snn)", field->name, (Py_ssize_t)field->offset,
-                          (Py_ssize_t)field->size);
-        if (item == NULL || PyList_Append(list, item) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(item);
-    }
-    return list == NULL ? NULL : Py_BuildValue("(nN)", (Py_ssize_t)field->size, list);
-}
-
-static PyObject *trace_layout(PyObject *module, PyObject *args)
-{
-    const char *name;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "s:trace_layout", &name))
-        return NULL;
-    if (strcmp(name, "event") == 0)
-        return layout_of(event_layout);
-    if (strcmp(name, "stat_row") == 0)
-        return layout_of(stat_row_layout);
-    if (strcmp(name, "program_event") == 0)
-        return layout_of(program_event_layout);
-    PyErr_SetString(PyExc_ValueError, "event, stat_row or program_event is accepted");
-    return NULL;
-}
-
 static PyMethodDef trace_functions[] = {
-    {"trace_layout", trace_layout, METH_VARARGS,
+    {"trace_layout", core_trace_layout, METH_VARARGS,
      "trace_layout(record): (size, [(field, offset, size), ...]) of a C record."},
     {NULL, NULL, 0, NULL},
 };

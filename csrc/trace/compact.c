@@ -154,8 +154,8 @@ static int decode_frame(const unsigned char *bytes, size_t size, const char *nam
 
 /* Enter the strings of one table; each must get its own number again. */
 static int decode_table(const unsigned char *at, uint32_t string_count,
-                        uint32_t text_size, struct sq_strings *strings, const char *name,
-                        struct sq_error *error)
+                        uint32_t text_size, struct sq_strings *strings,
+                        const char *name, struct sq_error *error)
 {
     const char *text = (const char *)at + 4 * (size_t)string_count;
     uint32_t begin = 0, id;
@@ -179,7 +179,8 @@ static bool id_holds(uint16_t id, const struct sq_strings *strings)
     return id == UINT16_MAX || id < strings->count;
 }
 
-static bool event_holds(const struct sq_trace *trace, const struct sq_trace_event *event)
+static bool event_holds(const struct sq_trace *trace,
+                        const struct sq_trace_event *event)
 {
     return event->kind < SQ_TRACE_KIND_COUNT && (event->flags & ~FLAGS_KNOWN) == 0 &&
            event->call_site < trace->call_sites.count && event->node >= -1 &&

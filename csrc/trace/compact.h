@@ -9,12 +9,13 @@
  *       16     8  size of the whole file in bytes
  *       24     8  number of events, E
  *       32   8 N  the counters, in the order of SQ_TRACE_COUNTS
- *            5 x  (4 number of strings, 4 bytes of text), in the order of SQ_TRACE_TABLES
- *            5 x  the strings of a table: where each ends in the text (4 bytes each),
- *                 then the text, then zeros up to a multiple of 8 bytes of the file
- *           12 x  a column in the order of SQ_TRACE_COLUMNS: E numbers of the width of
- *                 the field in struct sq_trace_event, then zeros to a multiple of 8
- *            8    checksum of everything before it
+ *           40     5 pairs, in the order of SQ_TRACE_TABLES: number of strings (4),
+ *                  bytes of their text (4)
+ *                  the 5 tables: where each string ends in the text (4 each), the
+ *                  text, zeros up to a multiple of 8 bytes of the file
+ *                  the 12 columns, in the order of SQ_TRACE_COLUMNS: E numbers of the
+ *                  width of the field in struct sq_trace_event, zeros likewise
+ *            8     checksum of everything before it
  *
  * The checksum finds every change of a single byte, and any other with a chance of
  * 1 - 2^-64; all lengths and indices are checked besides, so that a file made up on
@@ -36,9 +37,9 @@ int sq_compact_encode(const struct sq_trace *trace, unsigned char **bytes, size_
                       struct sq_error *error);
 
 /*
- * Decode into an initialised, empty trace. 0, SQ_E_TRACE (the message says what does not
- * hold) or SQ_E_MEMORY; after an error the trace is only fit to be freed. `name` is the
- * file's, for the message.
+ * Decode into an initialised, empty trace. 0, SQ_E_TRACE (the message says what does
+ * not hold) or SQ_E_MEMORY; after an error the trace is only fit to be freed. `name` is
+ * the file's, for the message.
  */
 int sq_compact_decode(const unsigned char *bytes, size_t size, const char *name,
                       struct sq_trace *trace, struct sq_error *error);

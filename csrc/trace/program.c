@@ -11,9 +11,9 @@
 
 /*
  * What the pass needs and the program does not. `live` maps an address to the number of
- * its live object, SQ_POINTERS_NONE for one that was freed. `target_ids` maps a kind and
- * a name or size to the number of the target. `targets_of` keeps each object's target
- * for its free.
+ * its live object, SQ_POINTERS_NONE for one that was freed. `target_ids` maps a kind
+ * and a name or size to the number of the target. `targets_of` keeps each object's
+ * target for its free.
  */
 struct program_build {
     const struct sq_trace *trace;
@@ -126,7 +126,8 @@ static int program_target(struct program_build *build,
     return 0;
 }
 
-static int program_alloc(struct program_build *build, const struct sq_trace_event *event)
+static int program_alloc(struct program_build *build,
+                         const struct sq_trace_event *event)
 {
     struct sq_program *program = build->program;
     if (event->pointer == 0) {

@@ -7,9 +7,9 @@
  * `object_count` pointers (8 bytes an object) and needs no hash.
  *
  * Order between CPUs: an object is freed by the event list of any CPU, but always after
- * its allocation in the order of the trace. A CPU that comes to a free of an object that
- * is not there yet waits for it. That never deadlocks: every wait is for an event that
- * is earlier in the trace, and each CPU's list is in the order of the trace.
+ * its allocation in the order of the trace. A CPU that comes to a free of an object
+ * that is not there yet waits for it. That never deadlocks: every wait is for an event
+ * that is earlier in the trace, and each CPU's list is in the order of the trace.
  *
  * Rules, the same under every policy:
  *   - a free of an address that is live frees that object         matched_frees
@@ -76,7 +76,8 @@ static inline uint32_t sq_program_target_of(struct sq_program_event event)
 
 enum sq_program_target_kind {
     SQ_TARGET_CACHE,         /* kmem_cache_alloc with a cache name */
-    SQ_TARGET_CACHE_UNNAMED, /* kmem_cache_alloc of an era without names: by slot_size */
+    SQ_TARGET_CACHE_UNNAMED, /* kmem_cache_alloc of an era without names: by slot_size
+                              */
     SQ_TARGET_KMALLOC,       /* kmalloc of object_size bytes */
 };
 
@@ -96,9 +97,19 @@ struct sq_program_cpu {
 };
 
 /* Of the trace, so the same under every policy, machine and number of CPUs. */
+#define SQ_PROGRAM_COUNTS(X)                                                           \
+    X(allocations)                                                                     \
+    X(matched_frees)                                                                   \
+    X(unmatched_frees)                                                                 \
+    X(nil_frees)                                                                       \
+    X(reused)                                                                          \
+    X(live)                                                                            \
+    X(lost)                                                                            \
+    X(failed_allocations)
+
 struct sq_program_counts {
-    uint64_t allocations, matched_frees, unmatched_frees, nil_frees, reused, live, lost,
-        failed_allocations;
+#define SQ_PROGRAM_COUNT_FIELD(name) uint64_t name;
+    SQ_PROGRAM_COUNTS(SQ_PROGRAM_COUNT_FIELD)
 };
 
 struct sq_program {

@@ -84,8 +84,8 @@ static int reader_intern_short(struct sq_reader *reader, struct sq_strings *stri
 }
 
 /* Tasks are named COMM-TID in every form. */
-static int reader_intern_task(struct sq_reader *reader, const struct sq_line_event *line,
-                              uint16_t *id)
+static int reader_intern_task(struct sq_reader *reader,
+                              const struct sq_line_event *line, uint16_t *id)
 {
     char text[TASK_SIZE_MAX];
     size_t comm = line->comm.length, tid = line->tid.length;

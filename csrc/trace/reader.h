@@ -7,8 +7,9 @@
  *
  * Lines that are no kmem event are counted and skipped. A line that names a kmem event
  * and does not read as one is an error that names the line: half of such a file is
- * garbage, and figures from the other half would be wrong without a word. After an error
- * the reader takes no more; the trace keeps what was read and is only fit to be freed.
+ * garbage, and figures from the other half would be wrong without a word. After an
+ * error the reader takes no more; the trace keeps what was read and is only fit to be
+ * freed.
  */
 #ifndef SQ_TRACE_READER_H
 #define SQ_TRACE_READER_H
@@ -24,7 +25,8 @@
 
 struct sq_reader {
     struct sq_trace *trace;
-    char name[SQ_READER_NAME_MAX]; /* of the file, for messages; long ones lose the front */
+    char name[SQ_READER_NAME_MAX]; /* of the file, for messages; long ones lose the
+                                      front */
     char *carry;                   /* the begin of a line whose end is not fed yet */
     size_t carry_length, carry_capacity;
     int64_t time_last_ns;

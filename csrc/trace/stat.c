@@ -43,7 +43,8 @@ static void row_add(struct sq_stat_row *row, const struct sq_trace_event *event)
     row->bytes_alloc += event->bytes_alloc;
 }
 
-/* The row of a pointer, a new one for a pointer not seen before. NULL without memory. */
+/* The row of a pointer, a new one for a pointer not seen before. NULL without memory.
+ */
 static struct sq_stat_row *pointer_row(struct sq_stat_rows *rows,
                                        struct sq_pointers *map, uint64_t pointer)
 {
@@ -132,7 +133,8 @@ int sq_stat_build(const struct sq_trace *trace, const uint16_t *node_of_cpu,
     sq_pointers_free(&map);
     if (result < 0) {
         sq_stat_free(stat);
-        return sq_error_set(error, SQ_E_MEMORY, "no memory for the figures of %zu events",
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory for the figures of %zu events",
                             trace->event_count);
     }
     callers_pack(&stat->callers);
@@ -241,9 +243,10 @@ static int sort_key_read(const char **at, struct stat_order *order,
             memcmp(stat_key_names[key], *at, length) != 0)
             continue;
         if (order->key_count == STAT_KEYS_MAX)
-            return sq_error_set(error, SQ_E_PARAMETER,
-                                "more than %d sort keys; at most that many are accepted",
-                                STAT_KEYS_MAX);
+            return sq_error_set(
+                error, SQ_E_PARAMETER,
+                "more than %d sort keys; at most that many are accepted",
+                STAT_KEYS_MAX);
         order->keys[order->key_count++] = (enum stat_key)key;
         *at += length;
         return 0;
@@ -254,8 +257,8 @@ static int sort_key_read(const char **at, struct stat_order *order,
                         length > 40 ? 40 : (int)length, *at);
 }
 
-int sq_stat_sort(const struct sq_stat *stat, struct sq_stat_rows *rows, const char *keys,
-                 struct sq_error *error)
+int sq_stat_sort(const struct sq_stat *stat, struct sq_stat_rows *rows,
+                 const char *keys, struct sq_error *error)
 {
     struct stat_order order = {.trace = stat->trace};
     for (const char *at = keys;; at++) {
@@ -271,9 +274,10 @@ int sq_stat_sort(const struct sq_stat *stat, struct sq_stat_rows *rows, const ch
 }
 
 /* A call site as perf shows it: `symbol+1f`, without the size and module that the
- * kernel's own text has. An address, or with `raw_ip` any call site, stands as it is. */
-static void call_site_name(const struct sq_trace *trace, uint32_t call_site, bool raw_ip,
-                           char name[STAT_NAME_MAX])
+ * kernel's own text has. An address, or with `raw_ip` any call site, stands as it is.
+ */
+static void call_site_name(const struct sq_trace *trace, uint32_t call_site,
+                           bool raw_ip, char name[STAT_NAME_MAX])
 {
     size_t length;
     uint64_t address;
@@ -330,15 +334,16 @@ char *sq_stat_table(const struct sq_stat *stat, const struct sq_stat_rows *rows,
     if (limit >= 0 && (uint64_t)limit < shown)
         shown = (size_t)limit;
     table_rule(out);
-    (void)fprintf(out, " %-34s | Total_alloc/Per | Total_req/Per   | Hit      | "
-                       "Ping-pong | Frag\n",
+    (void)fprintf(out,
+                  " %-34s | Total_alloc/Per | Total_req/Per   | Hit      | "
+                  "Ping-pong | Frag\n",
                   by_caller ? "Callsite" : "Alloc Ptr");
     table_rule(out);
     for (size_t i = 0; i < shown; i++)
         table_row(out, stat, &rows->rows[i], by_caller, raw_ip);
     if (shown < rows->count)
-        (void)fprintf(out, " %-34s | %-15s | %-15s | %-8s | %-9s | %-6s\n", "...", "...",
-                      "...", "...", "...", "...");
+        (void)fprintf(out, " %-34s | %-15s | %-15s | %-8s | %-9s | %-6s\n", "...",
+                      "...", "...", "...", "...", "...");
     table_rule(out);
     bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
@@ -361,7 +366,8 @@ char *sq_stat_summary(const struct sq_stat *stat)
         "Total bytes requested: %" PRIu64 "\nTotal bytes allocated: %" PRIu64 "\n"
         "Total bytes freed:     %" PRIu64 "\nNet total bytes allocated: %" PRId64 "\n"
         "Total bytes wasted on internal fragmentation: %" PRId64 "\n"
-        "Internal fragmentation: %f%%\nCross CPU allocations: %" PRIu64 "/%" PRIu64 "\n",
+        "Internal fragmentation: %f%%\nCross CPU allocations: %" PRIu64 "/%" PRIu64
+        "\n",
         stat->bytes_requested, stat->bytes_allocated, stat->bytes_freed,
         (int64_t)(stat->bytes_allocated - stat->bytes_freed),
         (int64_t)(stat->bytes_allocated - stat->bytes_requested),

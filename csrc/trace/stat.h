@@ -1,6 +1,6 @@
 /*
- * What `perf kmem --slab stat` says of a trace: bytes, hits, ping-pong and fragmentation
- * by call site and by pointer. It follows perf of Linux 6.18:
+ * What `perf kmem --slab stat` says of a trace: bytes, hits, ping-pong and
+ * fragmentation by call site and by pointer. It follows perf 6.1 and later:
  *
  *   - an allocation adds to its pointer and to its call site, and the pointer remembers
  *     the CPU, the call site and the bytes of its last allocation;
@@ -53,16 +53,16 @@ void sq_stat_free(struct sq_stat *stat);
  * pingpong, frag. Rows equal in all keys stand by address; call sites known by symbol
  * only, in order of their first event. SQ_E_PARAMETER for a key that is none.
  */
-int sq_stat_sort(const struct sq_stat *stat, struct sq_stat_rows *rows, const char *keys,
-                 struct sq_error *error);
+int sq_stat_sort(const struct sq_stat *stat, struct sq_stat_rows *rows,
+                 const char *keys, struct sq_error *error);
 
 /* 100 - 100 x requested / allocated, in percent. 0 if nothing was allocated. */
 double sq_stat_fragmentation(uint64_t bytes_req, uint64_t bytes_alloc);
 
 /*
- * perf's table of one kind of rows as a new text, which the caller frees. `limit` is the
- * most rows printed, negative for all. With `raw_ip` call sites stand as the trace has
- * them. NULL without memory.
+ * perf's table of one kind of rows as a new text, which the caller frees. `limit` is
+ * the most rows printed, negative for all. With `raw_ip` call sites stand as the trace
+ * has them. NULL without memory.
  */
 char *sq_stat_table(const struct sq_stat *stat, const struct sq_stat_rows *rows,
                     bool by_caller, int64_t limit, bool raw_ip);

@@ -57,8 +57,8 @@ static uint32_t strings_hash(const char *text, size_t length)
 /* Double the index and enter every string again. */
 static int strings_index_grow(struct sq_strings *strings)
 {
-    uint32_t slot_count = strings->slot_count == 0 ? 2 * STRINGS_CAPACITY_FIRST
-                                                   : 2 * strings->slot_count;
+    uint32_t slot_count =
+        strings->slot_count == 0 ? 2 * STRINGS_CAPACITY_FIRST : 2 * strings->slot_count;
     if (slot_count == 0)
         return SQ_E_MEMORY; /* more than 2^31 strings */
     uint32_t *slots = calloc(slot_count, sizeof(*slots));

@@ -61,8 +61,18 @@ _Static_assert(sizeof(struct sq_trace_event) == 40, "the budget of an event");
 
 /* The columns of an event, in the order of the file form. */
 #define SQ_TRACE_COLUMNS(X)                                                            \
-    X(time_ns) X(pointer) X(bytes_req) X(bytes_alloc) X(call_site) X(cache) X(gfp)     \
-    X(task) X(cpu) X(node) X(kind) X(flags)
+    X(time_ns)                                                                         \
+    X(pointer)                                                                         \
+    X(bytes_req)                                                                       \
+    X(bytes_alloc)                                                                     \
+    X(call_site)                                                                       \
+    X(cache)                                                                           \
+    X(gfp)                                                                             \
+    X(task)                                                                            \
+    X(cpu)                                                                             \
+    X(node)                                                                            \
+    X(kind)                                                                            \
+    X(flags)
 
 /* What was counted while reading. The order is part of the file form. */
 #define SQ_TRACE_COUNTS(X)                                                             \

@@ -1,0 +1,358 @@
+/*
+ * One run and its row. The members of `memory` are taken at the end of the run, after
+ * teardown and before the heap is destroyed, peak_bytes excepted:
+ *
+ *   slabs, bytes             slabs of all caches, and the pages they are made of
+ *   peak_bytes               the most that `bytes` was at any time of the run
+ *   in_queues_bytes          slots that are neither handed out nor in a slab's free list:
+ *                            per-CPU, shared and alien queues, sheaves
+ *   internal_fragmentation   of the slots handed out during the run, the share of bytes
+ *                            nobody asked for: 1 - requested / slot, both summed over the
+ *                            timed allocations; null when none was timed
+ *   external_fragmentation   of the slab pages, the share not handed out: 1 - live slots
+ *                            / bytes; 0 without slabs
+ *
+ * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
+ */
+#include "experiment/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "workload/runner.h"
+
+static const struct sq_runner_ops *const runners[] = {&sq_runner_native};
+
+struct run {
+    const struct sq_run_request *request;
+    const struct sq_runner_ops *ops;
+    struct sq_runner runner;
+    int64_t *values;
+    struct sq_lock_stats locks_before[SQ_LOCK_CLASS_COUNT];
+};
+
+/* ---- parameters ---- */
+
+static int run_check_workload(const struct sq_workload *workload, struct sq_error *error)
+{
+    if (workload->abi != SQ_WORKLOAD_ABI)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "the workload's abi is %u: accepted is %u (compile it with "
+                            "this slabq's header)",
+                            workload->abi, SQ_WORKLOAD_ABI);
+    if (workload->setup == NULL || workload->name == NULL || workload->rate_unit == NULL ||
+        (workload->parameter_count > 0 && workload->parameters == NULL))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "the workload lacks a name, a rate_unit, a setup function or "
+                            "its parameters");
+    return SQ_OK;
+}
+
+static int run_unknown_parameter(const struct run *run, const char *name,
+                                 struct sq_error *error)
+{
+    const struct sq_workload *workload = run->request->workload;
+    struct sq_error known = {.message = ""};
+    for (uint32_t i = 0; i < workload->parameter_count; i++) {
+        size_t length = strlen(known.message);
+        (void)strncat(known.message, i > 0 ? ", " : "",
+                      sizeof(known.message) - length - 1);
+        length = strlen(known.message);
+        (void)strncat(known.message, workload->parameters[i].name,
+                      sizeof(known.message) - length - 1);
+    }
+    return sq_error_set(error, SQ_E_PARAMETER,
+                        "workload %.40s has no parameter %.40s: accepted are %.200s; "
+                        "slice_calls, wake_affine, latency_interval",
+                        workload->name, name, known.message);
+}
+
+/* Put `value` into the field of a table's parameter. 1: the table has no such name. */
+static int run_set_in(const struct sq_workload_parameter *table, uint32_t count,
+                      int64_t *values, const struct sq_run_parameter *given,
+                      struct sq_error *error)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(table[i].name, given->name) != 0)
+            continue;
+        if (given->value < table[i].value_min || given->value > table[i].value_max)
+            return sq_error_set(error, SQ_E_PARAMETER, "%s is %lld: accepted are %lld to "
+                                "%lld",
+                                given->name, (long long)given->value,
+                                (long long)table[i].value_min,
+                                (long long)table[i].value_max);
+        values[i] = given->value;
+        return SQ_OK;
+    }
+    return 1;
+}
+
+static int run_set_parameters(struct run *run, struct sq_error *error)
+{
+    const struct sq_run_request *request = run->request;
+    const struct sq_workload *workload = request->workload;
+    for (uint32_t i = 0; i < workload->parameter_count; i++)
+        run->values[i] = workload->parameters[i].value_default;
+    for (uint32_t i = 0; i < SQ_RUN_PARAMETER_COUNT; i++)
+        run->runner.run_values[i] = sq_run_parameters[i].value_default;
+    for (size_t i = 0; i < request->parameter_count; i++) {
+        const struct sq_run_parameter *given = &request->parameters[i];
+        int code = run_set_in(workload->parameters, workload->parameter_count, run->values,
+                              given, error);
+        if (code > 0)
+            code = run_set_in(sq_run_parameters, SQ_RUN_PARAMETER_COUNT,
+                              run->runner.run_values, given, error);
+        if (code > 0)
+            code = run_unknown_parameter(run, given->name, error);
+        if (code != SQ_OK)
+            return code;
+    }
+    return SQ_OK;
+}
+
+/* ---- the row ---- */
+
+static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
+{
+    sq_machine *machine = run->request->machine;
+    memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
+    for (uint32_t i = 0; i < machine->topology.cpu_count; i++) {
+        const sq_cpu *cpu = machine->ops->cpu_at(machine, i);
+        for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
+            sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
+            sums[k].contended += cpu->lock_stats[k].contended;
+            sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
+        }
+    }
+}
+
+static void run_write_locks(const struct run *run, struct sq_json *json)
+{
+    struct sq_lock_stats now[SQ_LOCK_CLASS_COUNT];
+    run_sum_locks(run, now);
+    sq_json_open_object(json, "locks");
+    for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
+        const struct sq_lock_stats *before = &run->locks_before[k];
+        if (now[k].acquisitions == before->acquisitions)
+            continue;
+        sq_json_open_object(json, sq_lock_class_name[k]);
+        sq_json_unsigned(json, "acquisitions", now[k].acquisitions - before->acquisitions);
+        sq_json_unsigned(json, "contended", now[k].contended - before->contended);
+        sq_json_unsigned(json, "wait_ns", now[k].wait_ns - before->wait_ns);
+        sq_json_close(json);
+    }
+    sq_json_close(json);
+}
+
+static void run_write_counters(const struct run *run, struct sq_json *json)
+{
+    const sq_heap *heap = run->runner.heap;
+    uint32_t cpu_count = run->request->machine->topology.cpu_count;
+    sq_json_open_object(json, "counters");
+    for (uint32_t id = 0; id < heap->ops->counter_count; id++) {
+        uint64_t total = 0;
+        SQ_LIST_EACH(link, &heap->caches) {
+            const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
+            for (uint32_t i = 0; i < cpu_count; i++)
+                total += cache->counters[i][id];
+        }
+        sq_json_unsigned(json, heap->ops->counters[id].name, total);
+    }
+    sq_json_close(json);
+}
+
+static void run_write_memory(const struct run *run, sq_cpu *cpu,
+                             const struct sq_runner_cpu *sums, struct sq_json *json)
+{
+    const sq_heap *heap = run->runner.heap;
+    uint64_t slabs = 0, bytes = 0, live_bytes = 0, queued_bytes = 0;
+    SQ_LIST_EACH(link, &heap->caches) {
+        sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
+        struct sq_cache_usage usage = {0};
+        heap->ops->usage(cpu, cache, &usage);
+        slabs += usage.slab_count;
+        bytes += usage.slab_bytes;
+        live_bytes += usage.object_allocated * cache->size;
+        queued_bytes += usage.object_queued * cache->size;
+    }
+    sq_json_open_object(json, "memory");
+    sq_json_unsigned(json, "slabs", slabs);
+    sq_json_unsigned(json, "bytes", bytes);
+    sq_json_unsigned(json, "peak_bytes", heap->slab_bytes_peak);
+    sq_json_unsigned(json, "in_queues_bytes", queued_bytes);
+    if (sums->slot_bytes > 0)
+        sq_json_real(json, "internal_fragmentation",
+                     1.0 - (double)sums->requested_bytes / (double)sums->slot_bytes);
+    else
+        sq_json_null(json, "internal_fragmentation");
+    sq_json_real(json, "external_fragmentation",
+                 bytes > 0 ? 1.0 - (double)live_bytes / (double)bytes : 0.0);
+    sq_json_close(json);
+}
+
+static void run_write_path(struct sq_json *json, const char *path,
+                           const struct sq_histogram *histogram)
+{
+    if (histogram->count == 0)
+        return;
+    sq_json_open_object(json, path);
+    sq_json_unsigned(json, "p50", sq_histogram_percentile(histogram, 50));
+    sq_json_unsigned(json, "p90", sq_histogram_percentile(histogram, 90));
+    sq_json_unsigned(json, "p99", sq_histogram_percentile(histogram, 99));
+    sq_json_unsigned(json, "max", histogram->max);
+    sq_json_unsigned(json, "count", histogram->count);
+    sq_json_close(json);
+}
+
+static void run_sum_cpus(const struct run *run, struct sq_runner_cpu *sums)
+{
+    for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++) {
+        const struct sq_runner_cpu *cpu = &run->runner.cpus[i];
+        sums->allocations += cpu->allocations;
+        sums->frees += cpu->frees;
+        sums->operations += cpu->operations;
+        sums->requested_bytes += cpu->requested_bytes;
+        sums->slot_bytes += cpu->slot_bytes;
+        sq_histogram_merge(&sums->alloc_ns, &cpu->alloc_ns);
+        sq_histogram_merge(&sums->free_ns, &cpu->free_ns);
+    }
+}
+
+static void run_write_parameters(const struct run *run, struct sq_json *json)
+{
+    const struct sq_workload *workload = run->request->workload;
+    sq_json_open_object(json, "parameters");
+    for (uint32_t i = 0; i < workload->parameter_count; i++)
+        sq_json_integer(json, workload->parameters[i].name, run->values[i]);
+    for (uint32_t i = 0; i < SQ_RUN_PARAMETER_COUNT; i++)
+        sq_json_integer(json, sq_run_parameters[i].name, run->runner.run_values[i]);
+    sq_json_close(json);
+}
+
+static void run_write_rate(const struct run *run, uint64_t operations,
+                           struct sq_json *json)
+{
+    double elapsed_ns = (double)(run->runner.end_ns - run->runner.start_ns);
+    sq_json_real(json, "elapsed_s", elapsed_ns / 1e9);
+    sq_json_unsigned(json, "operations", operations);
+    sq_json_real(json, "rate",
+                 elapsed_ns > 0 ? (double)operations * 1e9 / elapsed_ns : 0.0);
+    sq_json_string(json, "rate_unit", run->request->workload->rate_unit);
+    sq_json_real(json, "ns_per_operation",
+                 operations > 0 ? elapsed_ns / (double)operations : 0.0);
+}
+
+static void run_write(const struct run *run, sq_cpu *cpu,
+                      const struct sq_runner_cpu *sums, struct sq_json *json)
+{
+    sq_json_open_object(json, NULL);
+    sq_json_string(json, "workload", run->request->workload->name);
+    sq_json_string(json, "policy", run->request->policy->name);
+    sq_json_string(json, "engine", run->ops->engine);
+    sq_json_unsigned(json, "seed", run->request->seed);
+    run_write_parameters(run, json);
+    run_write_rate(run, sums->operations, json);
+    run_write_counters(run, json);
+    sq_json_open_object(json, "profile"); /* only a simulated run has one */
+    sq_json_close(json);
+    run_write_locks(run, json);
+    run_write_memory(run, cpu, sums, json);
+    sq_json_open_object(json, "latency_ns");
+    run_write_path(json, "alloc", &sums->alloc_ns);
+    run_write_path(json, "free", &sums->free_ns);
+    sq_json_close(json);
+    sq_json_unsigned(json, "context_switches", run->runner.context_switches);
+    sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);
+    sq_json_unsigned(json, "allocations", sums->allocations);
+    sq_json_unsigned(json, "frees", sums->frees);
+    sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
+    if (run->request->describe != NULL)
+        run->request->describe(run->request->describe_argument, json);
+    sq_json_close(json);
+}
+
+/* ---- the run ---- */
+
+static int run_check_caches(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
+{
+    SQ_LIST_EACH(link, &heap->caches) {
+        int code = heap->ops->check(cpu, SQ_LIST_ENTRY(link, sq_cache, link), error);
+        if (code != SQ_OK)
+            return code;
+    }
+    return SQ_OK;
+}
+
+/* Check what the run left behind and write the row. */
+static int run_finish(struct run *run, sq_cpu *cpu, struct sq_json *json,
+                      struct sq_error *error)
+{
+    struct sq_runner_cpu *sums = aligned_alloc(SQ_LINE_SIZE, sizeof(*sums));
+    int code = run_check_caches(cpu, run->runner.heap, error);
+    if (sums == NULL)
+        code = sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a result");
+    if (code == SQ_OK) {
+        memset(sums, 0, sizeof(*sums));
+        run_sum_cpus(run, sums);
+        run_write(run, cpu, sums, json);
+    }
+    free(sums);
+    return code;
+}
+
+static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *error)
+{
+    const struct sq_run_request *request = run->request;
+    const struct sq_machine_ops *ops = request->machine->ops;
+    sq_cpu *cpu = ops->cpu_enter(request->machine, 0);
+    int code = sq_heap_create(cpu, request->policy, request->options, &run->runner.heap,
+                              error);
+    ops->cpu_leave(cpu);
+    if (code != SQ_OK)
+        return code;
+    run_sum_locks(run, run->locks_before);
+    code = run->ops->run(&run->runner, error);
+    cpu = ops->cpu_enter(request->machine, 0);
+    if (code == SQ_OK)
+        code = run_finish(run, cpu, json, error);
+    sq_heap_destroy(cpu, run->runner.heap);
+    ops->cpu_leave(cpu);
+    return code;
+}
+
+static int run_make(struct run *run, struct sq_error *error)
+{
+    const struct sq_run_request *request = run->request;
+    uint32_t cpu_count = request->machine->topology.cpu_count;
+    size_t bytes = sizeof(struct sq_runner_cpu) * cpu_count;
+    for (size_t i = 0; i < SQ_ARRAY_COUNT(runners); i++)
+        if (strcmp(runners[i]->engine, request->machine->engine) == 0)
+            run->ops = runners[i];
+    SQ_ASSERT(run->ops != NULL);
+    run->values = calloc((size_t)request->workload->parameter_count + 1, sizeof(int64_t));
+    run->runner.cpus = aligned_alloc(SQ_LINE_SIZE, bytes);
+    if (run->values == NULL || run->runner.cpus == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
+    memset(run->runner.cpus, 0, bytes);
+    run->runner.machine = request->machine;
+    run->runner.workload = request->workload;
+    run->runner.values = run->values;
+    run->runner.seed = request->seed;
+    run->runner.tick = request->tick;
+    run->runner.tick_argument = request->tick_argument;
+    return run_set_parameters(run, error);
+}
+
+int sq_run(const struct sq_run_request *request, struct sq_json *json,
+           struct sq_error *error)
+{
+    struct run run = {.request = request};
+    int code = run_check_workload(request->workload, error);
+    if (code == SQ_OK)
+        code = run_make(&run, error);
+    if (code == SQ_OK)
+        code = run_on_heap(&run, json, error);
+    free(run.values);
+    free(run.runner.cpus);
+    return code;
+}

@@ -1,0 +1,155 @@
+/*
+ * The scheduler: tasks, run queues, wait queues.
+ *
+ *   task --wake--> run queue of a CPU --pick--> runs as that CPU --sleep--> wait queue
+ *                     ^         |
+ *                     |         +--steal--> an idle CPU
+ *                     +--yield, slice over--
+ *
+ * A task is a fiber. Each CPU of the machine is a host thread that picks tasks from its
+ * run queue, first in first out, and is that CPU while it works; an idle one gives the
+ * CPU up and sleeps. A run is cooperative: a task leaves its CPU only where it waits or
+ * yields, so between such points it may keep its sq_cpu.
+ *
+ * Placement of a woken task: the CPU it ran on last; with `wake_affine` the waker's CPU
+ * when fewer tasks wait there. A task that lands behind a running one is offered to an
+ * idle CPU, nearest first (same last-level cache, then by number), which steals it.
+ *
+ * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
+ * of the machine.
+ */
+#ifndef SQ_SCHED_H
+#define SQ_SCHED_H
+
+#include "machine/fiber.h"
+#include "machine/machine.h"
+
+#define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
+#define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
+#define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
+#define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
+#define sq_task_create      SQ_ON_MACHINE(sq_task_create)
+#define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
+#define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
+#define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
+#define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
+#define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
+
+typedef struct sq_sched sq_sched;
+typedef struct sq_task sq_task;
+typedef void sq_task_function(sq_task *task, void *argument);
+
+#define SQ_TASK_ANY_CPU (-1)
+
+struct sq_sched_config {
+    uint32_t slice_calls; /* calls of sq_task_step after which a task yields if others
+                             wait for its CPU; 0: never */
+    bool wake_affine;
+};
+
+struct sq_task {
+    /* -- constant -- */
+    sq_sched *sched;
+    void *owner; /* the creator's */
+    sq_task_function *function;
+    void *argument;
+    bool is_pinned; /* never leaves its CPU */
+    uint32_t number; /* counted from 0 in order of creation */
+    /* -- the task while it runs, then the scheduler -- */
+    sq_cpu *cpu;         /* it runs on, or ran on last */
+    uint32_t calls_left; /* of the slice */
+    bool slice_is_over;
+    struct sq_fiber fiber;
+    /* -- under the lock of the queue it is on -- */
+    struct sq_list link;
+    const void *waits_for; /* the waker's, to tell tasks of one queue apart */
+    struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
+};
+
+/* Tasks that wait for something, longest first. Its owner names the lock that guards it:
+ * class WAIT, or WORKLOAD. */
+struct sq_wait_queue {
+    struct sq_list tasks;
+};
+
+/* What tells every task to leave for good; read at each step. */
+struct sq_sched_signal {
+    sq_atomic stop;
+};
+
+struct sq_sched {
+    struct sq_sched_signal signal; /* first, where sq_task_step looks */
+};
+
+/* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
+typedef bool sq_sched_tick(void *argument);
+
+/* NULL when the host has no memory. */
+sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *config);
+/* Ends the tasks that are left, wherever they are. Requires that no run goes on. */
+void sq_sched_destroy(sq_sched *sched);
+/*
+ * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks wait),
+ * SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure the tasks
+ * that had not ended are left where they were.
+ */
+int sq_sched_run(sq_sched *sched, sq_sched_tick *tick, void *tick_argument,
+                 struct sq_error *error);
+/* End the run with this error; the first one counts. May be called from any thread. */
+void sq_sched_fail(sq_sched *sched, const struct sq_error *error);
+/* Of all CPUs; exact when no run goes on. */
+void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrations);
+
+/*
+ * Make a task and queue it on CPU `index`, or pick one in turn (SQ_TASK_ANY_CPU).
+ * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. NULL with a message.
+ */
+sq_task *sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
+                        void *argument, void *owner, int32_t index, bool is_pinned,
+                        struct sq_error *error);
+/* Let the other tasks of this CPU run. The task may go on elsewhere. */
+void sq_task_yield(sq_task *task);
+/* Leave for good without ending: the run is over. Requires no lock held. */
+_Noreturn void sq_task_abandon(sq_task *task);
+void sq_task_next_slice(sq_task *task);
+
+static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
+{
+    sq_list_init(&queue->tasks);
+}
+
+/*
+ * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is let
+ * go only when the task can be continued, so a waker never meets a task that still runs.
+ */
+void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
+/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns how
+ * many there were. */
+uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);
+
+/*
+ * Every call of a workload begins here: the CPU the task is, at the price of one load and
+ * one decrement. Does not return when the run is over. Requires no lock held.
+ */
+static inline sq_cpu *sq_task_step(sq_task *task)
+{
+    if (sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0)
+        sq_task_abandon(task);
+    if (task->calls_left-- == 0)
+        sq_task_next_slice(task);
+    return task->cpu;
+}
+
+/* The same for a call that may block: the CPU is given away if the slice is over. */
+static inline sq_cpu *sq_task_step_blocking(sq_task *task)
+{
+    (void)sq_task_step(task);
+    if (task->slice_is_over) {
+        task->slice_is_over = false;
+        sq_task_yield(task);
+    }
+    return task->cpu;
+}
+
+#endif

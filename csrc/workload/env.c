@@ -1,0 +1,572 @@
+/*
+ * The environment of a workload: objects, tasks, time, and the run around them. Part of
+ * unit/workload_<machine>.c.
+ *
+ * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
+ * (is this one timed?) and one count beside what it is for. About one call in
+ * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
+ * followed; the cost of reading the clock is taken off.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine/native_machine.h"
+#include "workload/env.h"
+
+#define ENV_INLINE inline __attribute__((always_inline))
+
+_Static_assert(SQ_WORKLOAD_HWCACHE_ALIGN == SQ_CACHE_HWCACHE_ALIGN, "one set of flags");
+_Static_assert(SQ_ANY_NODE == SQ_NODE_ANY && SQ_ANY_CPU == SQ_TASK_ANY_CPU,
+               "the public header says the same");
+
+static const struct sq_env env_table;
+
+/* ---- time, failures, memory of the host ---- */
+
+static uint64_t env_now_ns(sq_task *task)
+{
+    (void)task;
+    return sq_native_now_ns();
+}
+
+static void env_start_clock(sq_task *task)
+{
+    env_of(task)->runner->start_ns = env_now_ns(task);
+}
+
+static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
+{
+    sq_sched_fail(task->sched, error);
+    sq_task_abandon(task);
+}
+
+static void env_fail_message(sq_task *task, const char *message)
+{
+    struct sq_error error;
+    (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
+                       "workload %.60s: %.300s",
+                       env_of(task)->runner->workload->name, message);
+    env_fail(task, &error);
+}
+
+/* Take the run's mutex without ever keeping another CPU's request waiting. */
+static void env_lock(sq_task *task)
+{
+    struct env_run *run = env_of(task);
+    while (pthread_mutex_trylock(&run->mutex) != 0)
+        sq_cpu_poll(task->cpu);
+}
+
+static void env_unlock(sq_task *task)
+{
+    (void)pthread_mutex_unlock(&env_of(task)->mutex);
+}
+
+static void *env_memory(sq_task *task, size_t bytes)
+{
+    struct env_run *run = env_of(task);
+    size_t total = sq_align_up(bytes, SQ_LINE_SIZE) + SQ_LINE_SIZE;
+    struct env_block *block =
+        bytes > SIZE_MAX / 2 ? NULL : aligned_alloc(SQ_LINE_SIZE, total);
+    if (block == NULL) {
+        struct sq_error error;
+        (void)sq_error_set(&error, SQ_E_MEMORY,
+                           "the host has no %zu bytes for the workload", bytes);
+        env_fail(task, &error);
+    }
+    memset(block, 0, total);
+    env_lock(task);
+    block->next = run->blocks;
+    run->blocks = block;
+    env_unlock(task);
+    return (char *)block + SQ_LINE_SIZE;
+}
+
+static void env_keep_pipe(sq_task *task, struct sq_pipe *pipe, struct sq_pipe **next)
+{
+    struct env_run *run = env_of(task);
+    env_lock(task);
+    *next = run->pipes;
+    run->pipes = pipe;
+    env_unlock(task);
+}
+
+static void *env_public_memory(sq_task *task, size_t bytes)
+{
+    (void)sq_task_step(task);
+    return env_memory(task, bytes);
+}
+
+/* ---- objects ---- */
+
+static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t bytes,
+                                    int32_t node)
+{
+    struct sq_error error;
+    const sq_machine *machine = task->cpu->machine;
+    int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
+    (void)sq_error_set(&error, SQ_E_MEMORY,
+                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+                       "none of the %u nodes of %llu bytes has the pages",
+                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
+                       task->cpu->index, machine->topology.node_count,
+                       (unsigned long long)machine->node_bytes);
+    env_fail(task, &error);
+}
+
+static ENV_INLINE void *env_ask(struct env_run *run, sq_cpu *cpu, sq_cache *cache,
+                                size_t bytes, int32_t node)
+{
+    return cache != NULL ? run->ops->alloc(cpu, cache, node, 0)
+                         : run->ops->kmalloc(cpu, run->heap, bytes, node, 0);
+}
+
+/* The number of calls to the next one that is timed: 1 to 2 * interval - 1. */
+static uint32_t env_gap(struct env_run *run, struct sq_runner_cpu *own)
+{
+    uint64_t interval = (uint64_t)run->runner->run_values[SQ_RUN_latency_interval];
+    if (interval == 0)
+        return UINT32_MAX;
+    return 1 + sq_rng_below(&own->rng, 2 * interval - 1);
+}
+
+static uint64_t env_elapsed_ns(const struct env_run *run, uint64_t start_ns)
+{
+    uint64_t elapsed_ns = sq_native_now_ns() - start_ns;
+    return elapsed_ns - sq_min_u64(elapsed_ns, run->clock_cost_ns);
+}
+
+static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu *cpu,
+                                                     sq_cache *cache, size_t bytes,
+                                                     int32_t node)
+{
+    struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    uint64_t start_ns = sq_native_now_ns();
+    void *memory = env_ask(run, cpu, cache, bytes, node);
+    uint64_t elapsed_ns = env_elapsed_ns(run, start_ns);
+    own->alloc_countdown = env_gap(run, own);
+    if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
+        sq_histogram_add(&own->alloc_ns, elapsed_ns);
+        own->requested_bytes += bytes;
+        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+    }
+    return memory;
+}
+
+static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t bytes,
+                                     int32_t node)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    void *memory = --own->alloc_countdown == 0
+                       ? env_ask_timed(run, cpu, cache, bytes, node)
+                       : env_ask(run, cpu, cache, bytes, node);
+    if (memory == NULL)
+        env_no_memory(task, cache, bytes, node);
+    own->allocations++;
+    return memory;
+}
+
+/* A node the machine does not have is the workload's mistake, not a crash. */
+static void env_check_node(sq_task *task, int32_t node)
+{
+    struct sq_error error;
+    uint32_t node_count = task->cpu->machine->topology.node_count;
+    if (node >= SQ_NODE_ANY && node < (int32_t)node_count)
+        return;
+    (void)sq_error_set(&error, SQ_E_PARAMETER,
+                       "node is %d: accepted are 0 to %u and SQ_ANY_NODE", node,
+                       node_count - 1);
+    env_fail(task, &error);
+}
+
+static void *env_alloc(sq_task *task, sq_cache *cache)
+{
+    return env_allocate(task, cache, cache->object_size, SQ_NODE_ANY);
+}
+
+static void *env_alloc_node(sq_task *task, sq_cache *cache, int32_t node)
+{
+    env_check_node(task, node);
+    return env_allocate(task, cache, cache->object_size, node);
+}
+
+static void *env_kmalloc(sq_task *task, size_t bytes)
+{
+    return env_allocate(task, NULL, bytes, SQ_NODE_ANY);
+}
+
+static void *env_kmalloc_node(sq_task *task, size_t bytes, int32_t node)
+{
+    env_check_node(task, node);
+    return env_allocate(task, NULL, bytes, node);
+}
+
+static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache *cache,
+                                     void *memory)
+{
+    if (cache != NULL)
+        run->ops->free(cpu, cache, memory);
+    else
+        run->ops->kfree(cpu, run->heap, memory);
+}
+
+static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
+                                                          sq_cpu *cpu, sq_cache *cache,
+                                                          void *memory)
+{
+    struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    uint64_t start_ns = sq_native_now_ns();
+    env_give_back(run, cpu, cache, memory);
+    if (run->runner->run_values[SQ_RUN_latency_interval] > 0)
+        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, start_ns));
+    own->free_countdown = env_gap(run, own);
+}
+
+static ENV_INLINE void env_release(sq_task *task, sq_cache *cache, void *memory)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    if (--own->free_countdown == 0)
+        env_give_back_timed(run, cpu, cache, memory);
+    else
+        env_give_back(run, cpu, cache, memory);
+    own->frees++;
+}
+
+static void env_free(sq_task *task, sq_cache *cache, void *object)
+{
+    env_release(task, cache, object);
+}
+
+static void env_kfree(sq_task *task, void *memory)
+{
+    if (memory != NULL)
+        env_release(task, NULL, memory);
+}
+
+static void env_touch_read(sq_task *task, const void *address, size_t bytes)
+{
+    const unsigned char *byte = address;
+    uint64_t sum = 0;
+    sq_touch_read(sq_task_step(task), address, bytes);
+    for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, byte, sizeof(word));
+        sum += word;
+        byte += sizeof(word);
+    }
+    while (bytes-- > 0)
+        sum += *byte++;
+    __asm__ volatile("" : : "r"(sum)); /* so that the reads are not left out */
+}
+
+static void env_touch_write(sq_task *task, void *address, size_t bytes)
+{
+    sq_touch_write(sq_task_step(task), address, bytes);
+    memset(address, 0x5A, bytes);
+    __asm__ volatile("" : : "r"(address) : "memory");
+}
+
+static sq_cache *env_cache_create(sq_task *task, const char *name, size_t bytes,
+                                  size_t align, uint32_t flags)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct sq_cache_spec spec = {
+        .name = name, .size = bytes, .align = align, .flags = flags};
+    struct sq_error error;
+    sq_cache *cache = NULL;
+    int code;
+    env_lock(task); /* making caches is for one CPU at a time */
+    code = sq_heap_create_cache(cpu, env_of(task)->heap, &spec, &cache, &error);
+    env_unlock(task);
+    if (code != SQ_OK)
+        env_fail(task, &error);
+    return cache;
+}
+
+/* ---- the task and its CPU ---- */
+
+static uint64_t env_random(sq_task *task)
+{
+    return sq_random(sq_task_step(task));
+}
+
+static uint64_t env_public_now_ns(sq_task *task)
+{
+    (void)sq_task_step(task);
+    return env_now_ns(task);
+}
+
+static uint32_t env_cpu_index(sq_task *task)
+{
+    return sq_task_step(task)->index;
+}
+
+static uint32_t env_cpu_count(sq_task *task)
+{
+    return sq_task_step(task)->machine->topology.cpu_count;
+}
+
+static bool env_should_stop(sq_task *task)
+{
+    return sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+}
+
+static void *env_argument(sq_task *task)
+{
+    return env_of(task)->runner->workload->argument;
+}
+
+static void env_yield(sq_task *task)
+{
+    (void)sq_task_step(task);
+    sq_task_yield(task);
+}
+
+static void env_think(sq_task *task, uint64_t ns)
+{
+    uint64_t start_ns = env_now_ns(task);
+    do
+        sq_cpu_poll(sq_task_step_blocking(task));
+    while (env_now_ns(task) - start_ns < ns);
+}
+
+static void env_progress(sq_task *task, uint64_t operations)
+{
+    sq_cpu *cpu = sq_task_step_blocking(task);
+    uint64_t *done = &env_of(task)->cpus[cpu->index].operations;
+    __atomic_store_n(done, *done + operations, __ATOMIC_RELAXED);
+}
+
+static void env_expect(sq_task *task, uint64_t operations)
+{
+    __atomic_store_n(&env_of(task)->runner->operations_expected, operations,
+                     __ATOMIC_RELAXED);
+}
+
+/* ---- tasks ---- */
+
+struct env_child {
+    sq_workload_main *main;
+    void *argument;
+};
+
+/* One task less. The time of the last one to end is the end of the run. */
+static void env_child_ended(sq_task *task)
+{
+    struct env_run *run = env_of(task);
+    sq_lock_acquire(task->cpu, &run->lock);
+    run->runner->end_ns = env_now_ns(task);
+    if (--run->child_count == 0)
+        (void)sq_wait_wake(task->cpu, &run->parent, 1);
+    sq_lock_release(task->cpu, &run->lock);
+}
+
+static void env_child_main(sq_task *task, void *argument)
+{
+    const struct env_child *child = argument;
+    child->main(&env_table, task, child->argument);
+    env_child_ended(task);
+}
+
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+{
+    struct env_run *run = env_of(task);
+    sq_cpu *own = sq_task_step(task);
+    struct env_child *child = env_memory(task, sizeof(*child));
+    uint32_t cpu_count = own->machine->topology.cpu_count;
+    struct sq_error error;
+    child->main = main;
+    child->argument = argument;
+    if (cpu < SQ_ANY_CPU || cpu >= (int32_t)cpu_count) {
+        (void)sq_error_set(&error, SQ_E_PARAMETER,
+                           "a task is spawned on CPU %d: accepted are 0 to %u and "
+                           "SQ_ANY_CPU",
+                           cpu, cpu_count - 1);
+        env_fail(task, &error);
+    }
+    sq_lock_acquire(own, &run->lock);
+    run->child_count++;
+    sq_lock_release(own, &run->lock);
+    if (sq_task_create(own, run->sched, env_child_main, child, run, cpu,
+                       cpu != SQ_ANY_CPU, &error) == NULL)
+        env_fail(task, &error);
+}
+
+/* The first task: make everything, wait for the others, clear up. */
+static void env_first_main(sq_task *task, void *argument)
+{
+    struct env_run *run = argument;
+    struct sq_runner *runner = run->runner;
+    void *state;
+    env_start_clock(task);
+    state = runner->workload->setup(&env_table, task, runner->values);
+    sq_lock_acquire(task->cpu, &run->lock);
+    if (run->child_count > 0) {
+        sq_wait_sleep(task, &run->parent, &run->lock);
+    } else {
+        if (runner->end_ns == 0)
+            runner->end_ns = env_now_ns(task);
+        sq_lock_release(task->cpu, &run->lock);
+    }
+    if (runner->workload->teardown != NULL)
+        runner->workload->teardown(&env_table, task, state);
+}
+
+static const struct sq_env env_table = {
+    .abi = SQ_WORKLOAD_ABI,
+    .struct_bytes = sizeof(struct sq_env),
+    .alloc = env_alloc,
+    .alloc_node = env_alloc_node,
+    .free = env_free,
+    .kmalloc = env_kmalloc,
+    .kmalloc_node = env_kmalloc_node,
+    .kfree = env_kfree,
+    .touch_read = env_touch_read,
+    .touch_write = env_touch_write,
+    .random = env_random,
+    .now_ns = env_public_now_ns,
+    .cpu_index = env_cpu_index,
+    .cpu_count = env_cpu_count,
+    .should_stop = env_should_stop,
+    .fail = env_fail_message,
+    .argument = env_argument,
+    .cache_create = env_cache_create,
+    .memory = env_public_memory,
+    .spawn = env_spawn,
+    .channel_create = channel_create,
+    .pipe_create = pipe_create,
+    .barrier_create = sync_barrier_create,
+    .expect = env_expect,
+    .yield = env_yield,
+    .think = env_think,
+    .progress = env_progress,
+    .barrier_wait = sync_barrier_wait,
+    .channel_reserve = channel_reserve,
+    .channel_send = channel_send,
+    .channel_receive = channel_receive,
+    .channel_release = channel_release,
+    .channel_close = channel_close,
+    .pipe_write = pipe_write,
+    .pipe_read = pipe_read,
+    .wait = sync_wait,
+    .wake = sync_wake,
+};
+
+/* ---- the run ---- */
+
+static bool env_tick(void *argument)
+{
+    struct env_run *run = argument;
+    struct sq_runner *runner = run->runner;
+    uint64_t expected = __atomic_load_n(&runner->operations_expected, __ATOMIC_RELAXED);
+    uint64_t done = 0;
+    if (runner->tick == NULL)
+        return false;
+    for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
+        done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
+    return runner->tick(runner->tick_argument,
+                        expected > 0 ? (double)sq_min_u64(done, expected) /
+                                           (double)expected
+                                     : 0.0);
+}
+
+/* The cheapest of many readings of the clock. */
+static uint64_t env_measure_clock(void)
+{
+    uint64_t best_ns = UINT64_MAX;
+    for (int i = 0; i < 256; i++) {
+        uint64_t start_ns = sq_native_now_ns();
+        best_ns = sq_min_u64(best_ns, sq_native_now_ns() - start_ns);
+    }
+    return best_ns;
+}
+
+static struct env_run *env_create(struct sq_runner *runner)
+{
+    struct env_run *run = aligned_alloc(SQ_LINE_SIZE, sizeof(*run));
+    struct sq_sched_config config = {
+        .slice_calls = (uint32_t)runner->run_values[SQ_RUN_slice_calls],
+        .wake_affine = runner->run_values[SQ_RUN_wake_affine] != 0,
+    };
+    if (run == NULL)
+        return NULL;
+    memset(run, 0, sizeof(*run));
+    run->runner = runner;
+    run->heap = runner->heap;
+    run->ops = runner->heap->ops;
+    run->cpus = runner->cpus;
+    run->clock_cost_ns = env_measure_clock();
+    (void)pthread_mutex_init(&run->mutex, NULL);
+    sq_lock_init(&run->lock, SQ_LOCK_WAIT);
+    sq_wait_queue_init(&run->parent);
+    for (uint32_t i = 0; i < ENV_WAIT_BUCKET_COUNT; i++) {
+        sq_lock_init(&run->buckets[i].lock, SQ_LOCK_WAIT);
+        sq_wait_queue_init(&run->buckets[i].sleepers);
+    }
+    run->sched = sq_sched_create(runner->machine, &config);
+    if (run->sched == NULL) {
+        free(run);
+        return NULL;
+    }
+    return run;
+}
+
+/* Requires that no task runs any more. `cpu` takes the pages that pipes hold. */
+static void env_destroy(sq_cpu *cpu, struct env_run *run)
+{
+    for (struct sq_pipe *pipe = run->pipes; pipe != NULL; pipe = pipe->next)
+        pipe_destroy(cpu, pipe);
+    sq_sched_destroy(run->sched);
+    while (run->blocks != NULL) {
+        struct env_block *block = run->blocks;
+        run->blocks = block->next;
+        free(block);
+    }
+    (void)pthread_mutex_destroy(&run->mutex);
+    free(run);
+}
+
+static void env_seed(struct env_run *run)
+{
+    struct sq_runner *runner = run->runner;
+    uint64_t seed = runner->seed;
+    for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++) {
+        sq_cpu *cpu = runner->machine->ops->cpu_enter(runner->machine, i);
+        sq_rng_seed(&cpu->rng, sq_splitmix64(&seed));
+        sq_rng_seed(&run->cpus[i].rng, sq_splitmix64(&seed));
+        run->cpus[i].alloc_countdown = env_gap(run, &run->cpus[i]);
+        run->cpus[i].free_countdown = env_gap(run, &run->cpus[i]);
+        runner->machine->ops->cpu_leave(cpu);
+    }
+}
+
+static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
+{
+    struct env_run *run = env_create(runner);
+    const struct sq_machine_ops *ops = runner->machine->ops;
+    sq_task *first;
+    sq_cpu *cpu;
+    int code;
+    if (run == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
+    env_seed(run);
+    cpu = ops->cpu_enter(runner->machine, 0);
+    first = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    ops->cpu_leave(cpu);
+    code = first == NULL ? error->code
+                         : sq_sched_run(run->sched, env_tick, run, error);
+    sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
+    cpu = ops->cpu_enter(runner->machine, 0);
+    env_destroy(cpu, run);
+    ops->cpu_leave(cpu);
+    return code;
+}
+
+const struct sq_runner_ops SQ_ON_MACHINE(sq_runner) = {
+    .engine = SQ_MACHINE_NAME,
+    .run = env_run_workload,
+};

@@ -1,0 +1,77 @@
+/*
+ * Running one workload on one heap: what goes in, what comes out. The same for every
+ * engine; each has its own sq_runner_ops, compiled from env.c.
+ */
+#ifndef SQ_RUNNER_H
+#define SQ_RUNNER_H
+
+#include "policy/policy.h"
+#include "slabq/workload.h"
+#include "workload/histogram.h"
+
+/* The scheduler's parameters, accepted beside those of every workload. */
+#define SQ_RUN_PARAMETERS(X)                                                           \
+    X(slice_calls, 10000, 0, 1000000000,                                               \
+      "calls after which a task lets others of its CPU run, at its next call that may " \
+      "block; 0: never")                                                               \
+    X(wake_affine, 0, 0, 1,                                                            \
+      "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "     \
+      "always to the CPU it ran on last")                                              \
+    X(latency_interval, 128, 0, 1000000,                                               \
+      "one call in about so many is timed for latency_ns; 0: none")
+
+enum {
+#define SQ_RUN_PARAMETER_ENUM(name, value, minimum, maximum, help) SQ_RUN_##name,
+    SQ_RUN_PARAMETERS(SQ_RUN_PARAMETER_ENUM)
+#undef SQ_RUN_PARAMETER_ENUM
+        SQ_RUN_PARAMETER_COUNT
+};
+
+extern const struct sq_workload_parameter sq_run_parameters[SQ_RUN_PARAMETER_COUNT];
+
+/* What one CPU counts for itself. */
+struct sq_runner_cpu {
+    _Alignas(SQ_LINE_SIZE) uint64_t allocations;
+    uint64_t frees;        /* of memory that was not NULL */
+    uint64_t operations;   /* read by the ticking thread: relaxed atomic */
+    uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
+    struct sq_rng rng;     /* of the gaps between timed calls */
+    /* -- of the timed allocations -- */
+    uint64_t requested_bytes, slot_bytes;
+    struct sq_histogram alloc_ns, free_ns;
+};
+
+struct sq_runner {
+    /* -- given -- */
+    sq_machine *machine;
+    sq_heap *heap;
+    const struct sq_workload *workload;
+    const int64_t *values; /* of the workload's parameters */
+    int64_t run_values[SQ_RUN_PARAMETER_COUNT];
+    uint64_t seed;
+    /* Called about every 50 ms with the share of the expected operations that is done, 0
+     * to 1; true: stop. */
+    bool (*tick)(void *argument, double share);
+    void *tick_argument;
+    /* -- found -- */
+    uint64_t start_ns, end_ns;    /* from the opening of the start barrier to the end of
+                                     the last task */
+    uint64_t operations_expected; /* 0: not told; relaxed atomic */
+    uint64_t context_switches, cpu_migrations;
+    struct sq_runner_cpu *cpus; /* one a CPU of the machine, zeroed by the maker */
+};
+
+struct sq_runner_ops {
+    const char *engine;
+    /* 0, or the error that ended the run early. */
+    int (*run)(struct sq_runner *runner, struct sq_error *error);
+};
+
+extern const struct sq_runner_ops sq_runner_native;
+
+/* The n-th built-in workload, NULL past the last. */
+const struct sq_workload *sq_workload_at(uint32_t n);
+/* By name, or NULL with a message that names the known ones. */
+const struct sq_workload *sq_workload_find(const char *name, struct sq_error *error);
+
+#endif

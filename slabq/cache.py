@@ -266,7 +266,7 @@ class Cache:
         Examples
         --------
         >>> import slabq
-        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=1), kernel="6.1")
+        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=1))
         >>> allocator.create_cache("example", 64).reap(with_node=True)
         """
         self._core.reap(check_cpu(self._machine, cpu), bool(with_node))
@@ -389,7 +389,7 @@ class Cache:
         Examples
         --------
         >>> import slabq
-        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=16), kernel="6.1")
+        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=16))
         >>> allocator.create_cache("example", 64).geometry()["num"]
         64
         """

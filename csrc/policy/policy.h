@@ -272,7 +272,7 @@ static inline void *sq_cache_alloc(sq_cpu *cpu, sq_cache *cache)
     return cache->ops->alloc(cpu, cache, SQ_NODE_ANY, 0);
 }
 
-#define SQ_POLICY(policy) const sq_policy_ops SQ_ON_MACHINE(SQ_CAT(sq_, policy))
+#define SQ_POLICY(policy) const sq_policy_ops SQ_ON_MACHINE(sq_##policy)
 
 static inline void sq_cache_free(sq_cpu *cpu, sq_cache *cache, void *object)
 {

@@ -332,18 +332,36 @@ __attribute__((noinline)) static void *slab_alloc_slow(sq_cpu *cpu,
     return object;
 }
 
-/* The hit is a compare, a decrement and a load. Requires irqs off; they may be on for a
- * while when a slab has to be made. */
-static inline void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
-                                   uint32_t flags)
+/* The newest object of the CPU's array: a compare, a decrement and a load, the object is
+ * not touched. NULL: the array is empty or another node is asked for. Requires irqs off. */
+static inline void *slab_alloc_hit(sq_cpu *cpu, struct slab_cache *cache, int32_t node)
 {
     struct array_cache *array = slab_array_of(cache, cpu->index);
-    if (array->avail > 0 && (node == SQ_NODE_ANY || (uint32_t)node == cpu->node)) {
-        array->touched = 1;
-        sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
-        return array->entry[--array->avail];
-    }
-    return slab_alloc_slow(cpu, cache, node, flags);
+    uint32_t avail = array->avail;
+    if (avail == 0 || (node != SQ_NODE_ANY && (uint32_t)node != cpu->node))
+        return NULL;
+    array->avail = avail - 1;
+    array->touched = 1;
+    sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
+    return array->entry[avail - 1];
+}
+
+/* Requires irqs off; they may be on for a while when a slab has to be made. */
+static void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
+                            uint32_t flags)
+{
+    void *object = slab_alloc_hit(cpu, cache, node);
+    return object != NULL ? object : slab_alloc_slow(cpu, cache, node, flags);
+}
+
+/* The rest of slab_alloc, apart so that a hit needs no stack. */
+__attribute__((noinline)) static void *slab_alloc_miss(sq_cpu *cpu,
+                                                       struct slab_cache *cache,
+                                                       int32_t node, uint32_t flags)
+{
+    void *object = slab_alloc_slow(cpu, cache, node, flags);
+    sq_irq_restore(cpu);
+    return object;
 }
 
 /* ops->alloc */
@@ -351,7 +369,9 @@ static void *slab_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flag
 {
     void *object;
     sq_irq_save(cpu);
-    object = slab_alloc_one(cpu, slab_cache_of(base), node, flags);
+    object = slab_alloc_hit(cpu, slab_cache_of(base), node);
+    if (object == NULL)
+        return slab_alloc_miss(cpu, slab_cache_of(base), node, flags);
     sq_irq_restore(cpu);
     return object;
 }
@@ -500,8 +520,21 @@ static inline uint32_t slab_node_of_object(sq_cpu *cpu, const struct slab_cache 
     return (uint32_t)slab->node;
 }
 
+/* Keep a local object in the CPU's array if that has room. Requires irqs off. */
+static inline bool slab_free_hit(sq_cpu *cpu, struct slab_cache *cache, void *object)
+{
+    struct array_cache *array = slab_array_of(cache, cpu->index);
+    uint32_t avail = array->avail;
+    if (avail >= array->limit)
+        return false;
+    array->entry[avail] = object;
+    array->avail = avail + 1;
+    sq_count(cpu, &cache->base, SLAB_FREEHIT);
+    return true;
+}
+
 /* Requires irqs off. */
-static inline void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object)
+static void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object)
 {
     struct array_cache *array = slab_array_of(cache, cpu->index);
     if (cache->has_nodes) {
@@ -511,18 +544,29 @@ static inline void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *ob
             return;
         }
     }
-    if (array->avail < array->limit)
-        sq_count(cpu, &cache->base, SLAB_FREEHIT);
-    else
-        slab_flush(cpu, cache, array);
+    if (slab_free_hit(cpu, cache, object))
+        return;
+    slab_flush(cpu, cache, array);
     array->entry[array->avail++] = object;
+}
+
+/* The rest of slab_free, apart so that a hit on a machine of one node needs no stack. */
+__attribute__((noinline)) static void slab_free_rest(sq_cpu *cpu, struct slab_cache *cache,
+                                                     void *object)
+{
+    slab_free_one(cpu, cache, object);
+    sq_irq_restore(cpu);
 }
 
 /* ops->free */
 static void slab_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    struct slab_cache *cache = slab_cache_of(base);
     sq_irq_save(cpu);
-    slab_free_one(cpu, slab_cache_of(base), object);
+    if (cache->has_nodes || !slab_free_hit(cpu, cache, object)) {
+        slab_free_rest(cpu, cache, object);
+        return;
+    }
     sq_irq_restore(cpu);
 }
 

@@ -4,7 +4,8 @@
  * Three passes, each of which ends on any memory contents: every slab list, slab and free
  * chain; every queue; then each queued object against the free chains and the other
  * queues. Pointers are looked at before they are followed: they must lie in the machine,
- * and a list may not be longer than its node counts.
+ * and a list may not be longer than its node counts. The memory for it is the host's, since
+ * the machine may have none left.
  */
 #ifndef SQ_SLAB_CHECK_H
 #define SQ_SLAB_CHECK_H
@@ -28,30 +29,6 @@ struct slab_checker {
 #define CHECK_FAIL(checker, ...)                                                       \
     sq_error_set((checker)->error, SQ_E_CORRUPTION, __VA_ARGS__)
 
-/* The page of an object of this cache, or NULL if `object` is not one. */
-static struct sq_page *slab_page_of_object(struct slab_cache *cache, const void *object,
-                                           uint32_t *index)
-{
-    const sq_machine *machine = slab_machine(cache);
-    struct sq_page *page;
-    struct slab *slab;
-    uint64_t offset;
-    if (!sq_machine_owns(machine, object))
-        return NULL;
-    page = sq_page_of_address(machine, object);
-    if (page->state != SQ_PAGE_SLAB || slab_cache_of_page(page) != &cache->base)
-        return NULL;
-    slab = slab_of_page(cache, page);
-    offset = (uint64_t)((uintptr_t)object - (uintptr_t)slab->first_object);
-    if ((const char *)object < slab->first_object || offset % cache->base.size != 0 ||
-        offset / cache->base.size >= cache->geometry.object_count)
-        return NULL;
-    *index = (uint32_t)(offset / cache->base.size);
-    return page;
-}
-
-/* ---- pass 1: lists, slabs, free chains ---- */
-
 /* Can a slab's descriptor lie here? In a page frame later, in the arena before. */
 static bool slab_may_lie_at(const struct slab_cache *cache, const struct slab *slab)
 {
@@ -68,6 +45,32 @@ static bool slab_may_lie_at(const struct slab_cache *cache, const struct slab *s
     return at >= frames && at < frames_end &&
            (at - frames) % sizeof(struct sq_page) == offsetof(struct sq_page, lru);
 }
+
+/* The page of an object of this cache, or NULL if `object` is not one. */
+static struct sq_page *slab_page_of_object(struct slab_cache *cache, const void *object,
+                                           uint32_t *index)
+{
+    const sq_machine *machine = slab_machine(cache);
+    struct sq_page *page;
+    struct slab *slab;
+    uint64_t offset;
+    if (!sq_machine_owns(machine, object))
+        return NULL;
+    page = sq_page_of_address(machine, object);
+    if (page->state != SQ_PAGE_SLAB || slab_cache_of_page(page) != &cache->base)
+        return NULL;
+    slab = slab_of_page(cache, page);
+    if (!slab_may_lie_at(cache, slab))
+        return NULL;
+    offset = (uint64_t)((uintptr_t)object - (uintptr_t)slab->first_object);
+    if ((const char *)object < slab->first_object || offset % cache->base.size != 0 ||
+        offset / cache->base.size >= cache->geometry.object_count)
+        return NULL;
+    *index = (uint32_t)(offset / cache->base.size);
+    return page;
+}
+
+/* ---- pass 1: lists, slabs, free chains ---- */
 
 static bool bit_test_and_set(uint64_t *bits, uint32_t index)
 {
@@ -337,31 +340,29 @@ static int slab_check(sq_cpu *cpu, sq_cache *base, struct sq_error *error)
     struct slab_cache *cache = slab_cache_of(base);
     struct slab_checker checker = {.cpu = cpu, .cache = cache, .error = error};
     size_t bits_bytes = ((size_t)cache->geometry.object_count + 63) / 64 * 8;
-    int status;
-    checker.is_free = sq_meta_alloc(cpu, bits_bytes, cpu->node);
+    int status = SQ_OK;
+    checker.is_free = calloc(1, bits_bytes);
     if (checker.is_free == NULL)
-        return sq_error_set(error, SQ_E_MEMORY, "no memory to check cache %.60s",
-                            base->name);
-    status = SQ_OK;
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "the host has no memory to check cache %.60s", base->name);
     for (uint32_t i = 0; i < cpu->machine->topology.node_count && status == SQ_OK; i++)
         status = check_node_lists(&checker, cache->node[i], NULL);
     if (status == SQ_OK)
         status = check_each_array(&checker, array_count);
     if (status == SQ_OK) {
-        checker.queued = sq_meta_alloc(
-            cpu, (checker.queued_count + 1) * sizeof(void *), cpu->node);
+        checker.queued = calloc(checker.queued_count + 1, sizeof(void *));
         checker.queued_count = 0;
         if (checker.queued == NULL)
-            status = sq_error_set(error, SQ_E_MEMORY, "no memory to check cache %.60s",
+            status = sq_error_set(error, SQ_E_MEMORY,
+                                  "the host has no memory to check cache %.60s",
                                   base->name);
     }
     if (status == SQ_OK)
         status = check_each_array(&checker, array_collect);
     if (status == SQ_OK)
         status = check_each_once(&checker);
-    if (checker.queued != NULL)
-        sq_meta_free(cpu, checker.queued);
-    sq_meta_free(cpu, checker.is_free);
+    free(checker.queued);
+    free(checker.is_free);
     return status;
 }
 

@@ -14,6 +14,11 @@
  *   batch v       v    alien queue (V3, V4): objects of one other node, one queue a
  *        slabs         (shared queue, other node)
  *
+ * Files: slubq_cache.h (structures), slubq_bitmap.h, slubq_slab.h (slabs, partial lists,
+ * draining), slubq_queue.h (shared and alien queues), slubq_refill.h, slubq_shrink.h,
+ * slubq_expire.h, slubq_tune.h, slubq_dump.h, slubq_check.h; here the two hot paths and
+ * the making of a cache.
+ *
  * Locks: the CPU's queue by irqs off; then alien_lock or shared_lock, slab_lock (up to
  * V3), list_lock. Taking a partial slab inverts the last two by trying.
  *
@@ -33,6 +38,8 @@
  *   - An allocation for another node that has no memory left takes a local object, unless
  *     SQ_ALLOC_THISNODE is given.
  *   - Slabs emptied under V4's list_lock are given back when it is let go.
+ *   - CPUs that are alone under their last-level cache share one queue a node; as posted
+ *     one of the whole machine, which mixed nodes.
  *   - The kmalloc caches have shared queues like all others.
  *   - Debug flags (red zones, poison, user tracking) have no effect, as with
  *     CONFIG_SLUB_DEBUG off.
@@ -279,7 +286,6 @@ static int slubq_set_geometry(struct slubq_cache *cache, const struct sq_cache_s
     cache->min_order = slub_min_order(base->size);
     cache->min_order_objects = slubq_order_objects(cache->min_order, base->size);
     cache->index_inverse = (uint32_t)((UINT64_C(1) << 32) / base->size + 1);
-    cache->min_partial = (uint32_t)sq_clamp_u64(sq_ilog2(base->size), 5, 10);
     return 0;
 }
 
@@ -298,6 +304,7 @@ static int slubq_set_up(struct slubq_cache *cache, const struct sq_cache_spec *s
                             : slubq_queue_size_of(cache->base.size);
     cache->batch = (cache->queue_size + 1) / 2;
     cache->shared_size = slubq_shared_size_of(cache, options);
+    cache->min_partial = (uint32_t)sq_clamp_u64(sq_ilog2(cache->base.size), 5, 10);
     cache->remote_node_defrag_ratio =
         (uint32_t)options->slubq.remote_node_defrag_ratio;
     slubq_set_sizes(cache);
@@ -380,7 +387,7 @@ static int slubq_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
     return 0;
 }
 
-const sq_policy_ops SQ_ON_MACHINE(sq_slubq) = {
+SQ_POLICY(slubq) = {
     .name = "slub+q",
     .machine = SQ_MACHINE_NAME,
     .cache_bytes = sizeof(struct slubq_cache),

@@ -72,6 +72,7 @@ struct slubq_queue {
 struct slubq_group {
     uint32_t node;
     uint32_t first_cpu;
+    uint32_t alien_want; /* objects that an empty alien queue is given at once */
     struct slubq_queue *shared;
     struct slubq_queue *alien[SQ_NODE_MAX]; /* by node; NULL for its own, or if none */
 };
@@ -125,12 +126,13 @@ struct slubq_cache {
     uint32_t shared_max, alien_shift, alien_max;
     uint32_t group_count;
     struct slubq_group *group[SQ_CPU_MAX];
+    uint16_t group_of_cpu[SQ_CPU_MAX]; /* index into `group`, once there are groups */
     /* -- constant -- */
     uint32_t min_order, min_order_objects;
     uint32_t inuse;          /* bytes of a slot that the object takes */
     uint32_t index_inverse;  /* 2^32 / size, rounded up: offset to index */
     struct slubq_node *node[SQ_NODE_MAX];
-    /* -- tunables, racy -- */
+    /* -- tunables: see slubq_tunable -- */
     uint32_t min_partial;
     uint32_t remote_node_defrag_ratio;
     uint64_t expired_bytes; /* by the last expiry (V4) */
@@ -139,6 +141,17 @@ struct slubq_cache {
 static inline struct slubq_cache *slubq_cache_of(sq_cache *cache)
 {
     return (struct slubq_cache *)(void *)cache;
+}
+
+/* A tunable may change while others look at it: read and write it whole. */
+static inline uint32_t slubq_tunable(const uint32_t *value)
+{
+    return __atomic_load_n(value, __ATOMIC_RELAXED);
+}
+
+static inline void slubq_tunable_set(uint32_t *value, int64_t new_value)
+{
+    __atomic_store_n(value, (uint32_t)new_value, __ATOMIC_RELAXED);
 }
 
 static inline struct slubq_slab *slubq_slab_of(struct sq_page *page)

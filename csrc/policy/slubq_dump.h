@@ -46,7 +46,8 @@ static void slubq_describe_geometry(const struct slubq_cache *cache,
     sq_json_unsigned(json, "num", cache->base.slab_object_count);
     sq_json_unsigned(json, "min_order", cache->min_order);
     sq_json_unsigned(json, "min_num", cache->min_order_objects);
-    sq_json_unsigned(json, "min_partial", cache->min_partial);
+    sq_json_unsigned(json, "min_partial",
+                     slubq_tunable(&cache->min_partial));
     sq_json_unsigned(json, "inuse", cache->inuse);
     sq_json_unsigned(json, "queue", cache->queue_size);
     sq_json_unsigned(json, "batch", cache->batch);
@@ -71,7 +72,7 @@ static void slubq_describe(sq_cache *base, struct sq_json *json)
     slubq_describe_geometry(cache, json);
     if (cache->rule.version < 3)
         sq_json_unsigned(json, "remote_node_defrag_ratio",
-                         cache->remote_node_defrag_ratio);
+                         slubq_tunable(&cache->remote_node_defrag_ratio));
     else
         slubq_describe_queues(cache, json, true);
 }
@@ -82,7 +83,7 @@ static void slubq_show_tunables(sq_cache *base, struct sq_json *json)
     const struct slubq_cache *cache = slubq_cache_of(base);
     if (cache->rule.version == 3)
         sq_json_unsigned(json, "remote_node_defrag_ratio",
-                         cache->remote_node_defrag_ratio);
+                         slubq_tunable(&cache->remote_node_defrag_ratio));
     if (cache->rule.version >= 4)
         sq_json_unsigned(json, "expire", cache->expired_bytes);
 }

@@ -109,6 +109,8 @@ static struct slubq_group *slubq_group_make(sq_cpu *cpu, struct slubq_cache *cac
         return NULL;
     group->node = node;
     group->first_cpu = first_cpu;
+    group->alien_want = (uint32_t)sq_min_u64(
+        cache->alien_max, cache->rule.version >= 4 ? cache->queue_size : cache->batch);
     group->shared = (struct slubq_queue *)(void *)(block += head);
     slubq_queue_init(group->shared, cache->shared_max, cache->batch, node,
                      SQ_LOCK_SHARED);
@@ -124,21 +126,31 @@ static struct slubq_group *slubq_group_make(sq_cpu *cpu, struct slubq_cache *cac
     return group;
 }
 
-/* Do these CPUs share a last-level cache and a node? */
-static bool slubq_same_group(const struct sq_topology *topology, uint32_t a, uint32_t b)
+/* Is this CPU the only one of its node under its last-level cache? */
+static bool slubq_is_alone(const struct sq_topology *topology, uint32_t index)
 {
-    return topology->llc_of_cpu[a] == topology->llc_of_cpu[b] &&
-           topology->node_of_cpu[a] == topology->node_of_cpu[b];
+    for (uint32_t i = 0; i < topology->cpu_count; i++)
+        if (i != index && topology->llc_of_cpu[i] == topology->llc_of_cpu[index] &&
+            topology->node_of_cpu[i] == topology->node_of_cpu[index])
+            return false;
+    return true;
+}
+
+/* Does this CPU share a queue with the group of `first`? CPUs that are alone under their
+ * last-level cache share one, here one a node. */
+static bool slubq_is_of_group(const struct sq_topology *topology, uint32_t first,
+                              uint32_t index, bool is_alone)
+{
+    return topology->node_of_cpu[first] == topology->node_of_cpu[index] &&
+           (is_alone ? slubq_is_alone(topology, first)
+                     : topology->llc_of_cpu[first] == topology->llc_of_cpu[index]);
 }
 
 /* The group a CPU belongs to, or NULL. */
 static struct slubq_group *slubq_group_of_cpu(const struct slubq_cache *cache,
                                               uint32_t index)
 {
-    for (uint32_t i = 0; i < cache->group_count; i++)
-        if (slubq_same_group(slubq_topology(cache), cache->group[i]->first_cpu, index))
-            return cache->group[i];
-    return NULL;
+    return cache->group_count == 0 ? NULL : cache->group[cache->group_of_cpu[index]];
 }
 
 static void slubq_groups_free(sq_cpu *cpu, struct slubq_cache *cache)
@@ -150,17 +162,22 @@ static void slubq_groups_free(sq_cpu *cpu, struct slubq_cache *cache)
 /* Make the groups; the CPUs' queues do not know them yet. All or none. */
 static bool slubq_groups_make(sq_cpu *cpu, struct slubq_cache *cache)
 {
-    uint32_t cpu_count = slubq_topology(cache)->cpu_count;
-    for (uint32_t i = 0; cache->shared_size > 0 && i < cpu_count; i++) {
-        struct slubq_group *group;
-        if (slubq_group_of_cpu(cache, i) != NULL)
+    const struct sq_topology *topology = slubq_topology(cache);
+    for (uint32_t i = 0; cache->shared_size > 0 && i < topology->cpu_count; i++) {
+        bool is_alone = slubq_is_alone(topology, i);
+        uint32_t g = 0;
+        while (g < cache->group_count &&
+               !slubq_is_of_group(topology, cache->group[g]->first_cpu, i, is_alone))
+            g++;
+        cache->group_of_cpu[i] = (uint16_t)g;
+        if (g < cache->group_count)
             continue;
-        group = slubq_group_make(cpu, cache, i);
-        if (group == NULL) {
+        cache->group[g] = slubq_group_make(cpu, cache, i);
+        if (cache->group[g] == NULL) {
             slubq_groups_free(cpu, cache);
             return false;
         }
-        cache->group[cache->group_count++] = group;
+        cache->group_count++;
     }
     return true;
 }

@@ -32,7 +32,7 @@ static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
 /* The dice of remote_node_defrag_ratio: 0 never, from 1024 on always. */
 static bool slubq_may_defrag(sq_cpu *cpu, const struct slubq_cache *cache)
 {
-    uint32_t ratio = cache->remote_node_defrag_ratio;
+    uint32_t ratio = slubq_tunable(&cache->remote_node_defrag_ratio);
     return ratio != 0 && (ratio >= 1024 || sq_random(cpu) % 1024 <= ratio);
 }
 
@@ -45,7 +45,8 @@ static struct sq_page *slubq_partial_get_any(sq_cpu *cpu, struct slubq_cache *ca
     for (uint32_t i = 0; i < topology->node_count; i++) {
         struct slubq_node *node = cache->node[topology->fallback[cpu->node][i]];
         struct sq_page *page;
-        if (sq_load_relaxed(cpu, &node->nr_partial) <= cache->min_partial)
+        if (sq_load_relaxed(cpu, &node->nr_partial) <=
+            slubq_tunable(&cache->min_partial))
             continue;
         page = slubq_partial_get(cpu, node);
         if (page != NULL)
@@ -171,14 +172,6 @@ static struct sq_page *slubq_slab_new_foreign(sq_cpu *cpu, struct slubq_cache *c
     return page;
 }
 
-/* How many objects an empty alien queue is given at once. */
-static uint32_t slubq_alien_want(const struct slubq_cache *cache)
-{
-    return cache->rule.version >= 4
-               ? (uint32_t)sq_min_u64(cache->alien_max, cache->queue_size)
-               : (uint32_t)sq_min_u64(cache->alien_max, cache->batch);
-}
-
 /* One object of `node`, past all queues: of a partial slab, or of a new one. */
 static void *slubq_alloc_direct(sq_cpu *cpu, struct slubq_cache *cache, uint32_t node,
                                 uint32_t pages_flags)
@@ -202,7 +195,7 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
         slubq_slab_new_foreign(cpu, cache, node, pages_flags | SQ_PAGES_THISNODE);
     struct slubq_group *group = slubq_queue_of(cpu, cache)->group;
     struct slubq_queue *alien = group == NULL ? NULL : group->alien[node];
-    uint32_t want = slubq_alien_want(cache);
+    uint32_t want;
     void *object = NULL;
     if (page == NULL)
         return NULL;
@@ -211,7 +204,7 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
         return object;
     }
     sq_lock_acquire(cpu, &alien->lock);
-    want = (uint32_t)sq_min_u64(want, alien->max - alien->objects);
+    want = (uint32_t)sq_min_u64(group->alien_want, alien->max - alien->objects);
     alien->objects +=
         slubq_take_new(cpu, cache, page, want, &alien->object[alien->objects]);
     alien->touched = 1;
@@ -222,17 +215,18 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
 
 /* One object of another node, by way of the alien queue to it. */
 static void *slubq_alloc_alien(sq_cpu *cpu, struct slubq_cache *cache,
-                               struct slubq_queue *alien, uint32_t node,
+                               struct slubq_group *group, uint32_t node,
                                uint32_t pages_flags)
 {
-    uint32_t want = slubq_alien_want(cache);
+    struct slubq_queue *alien = group->alien[node];
     bool is_slow;
     void *object = NULL;
     sq_lock_acquire(cpu, &alien->lock);
     sq_touch_write(cpu, alien, sizeof(*alien));
     is_slow = alien->objects == 0;
     if (is_slow)
-        alien->objects = slubq_take_partial(cpu, cache, node, want, alien->object);
+        alien->objects = slubq_take_partial(cpu, cache, node, group->alien_want,
+                                            alien->object);
     if (alien->objects > 0) {
         alien->touched = 1;
         object = alien->object[--alien->objects];
@@ -255,7 +249,7 @@ static void *slubq_alloc_foreign(sq_cpu *cpu, struct slubq_cache *cache, uint32_
         queue->group == NULL ? NULL : queue->group->alien[node];
     uint32_t pages_flags = slubq_pages_flags(flags);
     void *object = alien != NULL
-                       ? slubq_alloc_alien(cpu, cache, alien, node, pages_flags)
+                       ? slubq_alloc_alien(cpu, cache, queue->group, node, pages_flags)
                        : slubq_alloc_direct(cpu, cache, node, pages_flags);
     if (object != NULL && alien == NULL && cache->rule.version >= 4)
         slubq_count(cpu, cache, SLUBQ_ALLOC_ALIEN_SLOW);

@@ -239,7 +239,7 @@ static bool slubq_may_discard(sq_cpu *cpu, const struct slubq_cache *cache,
                               const struct slubq_node *node)
 {
     return cache->rule.discards_at_once ||
-           sq_load_relaxed(cpu, &node->nr_partial) > cache->min_partial;
+           sq_load_relaxed(cpu, &node->nr_partial) > slubq_tunable(&cache->min_partial);
 }
 
 /*

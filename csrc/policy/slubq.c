@@ -76,7 +76,7 @@ static void *slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t no
     else if (cache->rule.has_slab_lock)
         slubq_refill_by_slab(cpu, cache, node, flags);
     else
-        slubq_refill_by_node(cpu, cache, want, flags);
+        slubq_refill_by_node(cpu, cache, node, want, flags);
     queue = slubq_queue_of(cpu, cache);
     if (queue->objects == 0)
         return NULL;

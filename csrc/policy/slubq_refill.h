@@ -112,11 +112,11 @@ static uint32_t slubq_refill_want(const struct slubq_cache *cache,
                : queue->batch;
 }
 
-/* Take from the first partial slabs of the CPU's node where they lie. */
+/* Take from the first partial slabs of a node where they lie. */
 static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
-                                  struct slubq_queue *queue, uint32_t want)
+                                  struct slubq_node *node, struct slubq_queue *queue,
+                                  uint32_t want)
 {
-    struct slubq_node *node = cache->node[cpu->node];
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return;
     sq_lock_acquire(cpu, &node->list_lock);
@@ -136,18 +136,19 @@ static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
 }
 
 /* Fill the queue from partial slabs; if there are none, from new ones. */
-static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, uint32_t want,
-                                 uint32_t flags)
+static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
+                                 uint32_t want, uint32_t flags)
 {
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
-    slubq_refill_in_place(cpu, cache, queue, want);
+    uint32_t search = node == SQ_NODE_ANY ? cpu->node : (uint32_t)node;
+    slubq_refill_in_place(cpu, cache, cache->node[search], queue, want);
     if (queue->objects > 0) {
         slubq_count(cpu, cache, SLUBQ_ALLOC_FROM_PARTIAL);
         return;
     }
     while (queue->objects < want) {
         struct sq_page *page =
-            slubq_slab_new(cpu, cache, SQ_NODE_ANY, slubq_pages_flags(flags));
+            slubq_slab_new(cpu, cache, node, slubq_pages_flags(flags));
         uint32_t room;
         if (page == NULL)
             return;

@@ -60,6 +60,22 @@ static void slubq_flush_cpu(sq_cpu *cpu, sq_cache *base)
 
 /* ---- shrink ---- */
 
+/* Free objects of a listed slab. One whose lock is taken is being changed: 0. Requires
+ * list_lock, so that no slab that is free leaves the list meanwhile. */
+static uint32_t slubq_free_count_idle(sq_cpu *cpu, struct slubq_cache *cache,
+                                      struct sq_page *page)
+{
+    sq_lock *lock = &slubq_slab_of(page)->lock;
+    uint32_t free;
+    if (!cache->rule.has_slab_lock)
+        return slubq_free_count(cache, page);
+    if (!sq_lock_try(cpu, lock))
+        return 0;
+    free = slubq_free_count(cache, page);
+    sq_lock_release(cpu, lock);
+    return free;
+}
+
 /* Sort the partial list, fullest first, and collect the empty slabs. `bucket` has one list
  * for each count of objects in use. Requires list_lock. */
 static void slubq_sort_partial(sq_cpu *cpu, struct slubq_cache *cache,
@@ -70,7 +86,7 @@ static void slubq_sort_partial(sq_cpu *cpu, struct slubq_cache *cache,
         sq_list_init(&bucket[i]);
     SQ_LIST_EACH_SAFE(link, following, &node->partial) {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
-        uint32_t free = slubq_free_count(cache, page);
+        uint32_t free = slubq_free_count_idle(cpu, cache, page);
         uint32_t objects = slubq_slab_objects(cache, page);
         sq_touch_write(cpu, page, sizeof(*page));
         if (free == objects) {

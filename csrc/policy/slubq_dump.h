@@ -18,20 +18,28 @@ static const struct sq_counter_name slubq_counter_names[] = {
 };
 
 static const char *const slubq_row_columns[] = {
-    "slab",          "idx",           "cpu_objects",
-    "cpu_node",      "nr_partial_cpunode", "nr_slabs_cpunode",
-    "objslab_inuse", "objslab_avail", "objnode",
-    "nr_partial_objnode", "nr_slabs_objnode", NULL,
+    "slab",
+    "idx",
+    "cpu_objects",
+    "cpu_node",
+    "nr_partial_cpunode",
+    "nr_slabs_cpunode",
+    "objslab_inuse",
+    "objslab_avail",
+    "objnode",
+    "nr_partial_objnode",
+    "nr_slabs_objnode",
+    NULL,
 };
 
 /* Before V4 the counters of shared and remote objects came after the older ones. */
 static const uint8_t slubq_counter_order_v3[SLUBQ_COUNTER_COUNT] = {
-    SLUBQ_ALLOC_FASTPATH,     SLUBQ_ALLOC_SLOWPATH,       SLUBQ_FREE_FASTPATH,
-    SLUBQ_FREE_SLOWPATH,      SLUBQ_FREE_ADD_PARTIAL,     SLUBQ_FREE_REMOVE_PARTIAL,
-    SLUBQ_ALLOC_FROM_PARTIAL, SLUBQ_ALLOC_SLAB,           SLUBQ_ALLOC_REMOTE,
-    SLUBQ_ALLOC_SHARED,       SLUBQ_ALLOC_ALIEN,          SLUBQ_ALLOC_ALIEN_SLOW,
-    SLUBQ_ALLOC_DIRECT,       SLUBQ_FREE_SHARED,          SLUBQ_FREE_ALIEN,
-    SLUBQ_FREE_ALIEN_SLOW,    SLUBQ_FREE_DIRECT,          SLUBQ_FREE_SLAB,
+    SLUBQ_ALLOC_FASTPATH,     SLUBQ_ALLOC_SLOWPATH,   SLUBQ_FREE_FASTPATH,
+    SLUBQ_FREE_SLOWPATH,      SLUBQ_FREE_ADD_PARTIAL, SLUBQ_FREE_REMOVE_PARTIAL,
+    SLUBQ_ALLOC_FROM_PARTIAL, SLUBQ_ALLOC_SLAB,       SLUBQ_ALLOC_REMOTE,
+    SLUBQ_ALLOC_SHARED,       SLUBQ_ALLOC_ALIEN,      SLUBQ_ALLOC_ALIEN_SLOW,
+    SLUBQ_ALLOC_DIRECT,       SLUBQ_FREE_SHARED,      SLUBQ_FREE_ALIEN,
+    SLUBQ_FREE_ALIEN_SLOW,    SLUBQ_FREE_DIRECT,      SLUBQ_FREE_SLAB,
     SLUBQ_QUEUE_FLUSH,        SLUBQ_ORDER_FALLBACK,
 };
 
@@ -46,8 +54,7 @@ static void slubq_describe_geometry(const struct slubq_cache *cache,
     sq_json_unsigned(json, "num", cache->base.slab_object_count);
     sq_json_unsigned(json, "min_order", cache->min_order);
     sq_json_unsigned(json, "min_num", cache->min_order_objects);
-    sq_json_unsigned(json, "min_partial",
-                     slubq_tunable(&cache->min_partial));
+    sq_json_unsigned(json, "min_partial", slubq_tunable(&cache->min_partial));
     sq_json_unsigned(json, "inuse", cache->inuse);
     sq_json_unsigned(json, "queue", cache->queue_size);
     sq_json_unsigned(json, "batch", cache->batch);
@@ -200,7 +207,7 @@ static void slubq_dump_node(sq_cpu *cpu, const struct slubq_cache *cache, uint32
     sq_json_unsigned(json, "total_objects", node->object_total);
     sq_json_open_array(json, "partial");
     SQ_LIST_EACH(link, &node->partial)
-        slubq_dump_slab(cache, SQ_LIST_ENTRY(link, struct sq_page, lru), json);
+    slubq_dump_slab(cache, SQ_LIST_ENTRY(link, struct sq_page, lru), json);
     sq_json_close(json);
     sq_json_close(json);
 }

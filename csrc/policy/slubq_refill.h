@@ -1,6 +1,6 @@
 /*
- * Where a CPU's queue gets its objects when it is empty: partial slabs and new ones, and
- * how an object of another node is found.
+ * Where a CPU's queue gets its objects when it is empty: partial slabs and new ones,
+ * and how an object of another node is found.
  */
 #ifndef SLUBQ_REFILL_H
 #define SLUBQ_REFILL_H
@@ -16,7 +16,8 @@ static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return NULL;
     sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH(link, &node->partial) {
+    SQ_LIST_EACH(link, &node->partial)
+    {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
         sq_touch_read(cpu, page, sizeof(*page));
         if (!sq_lock_try(cpu, &slubq_slab_of(page)->lock))
@@ -121,8 +122,7 @@ static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
         return;
     sq_lock_acquire(cpu, &node->list_lock);
     while (queue->objects < want && !sq_list_is_empty(&node->partial)) {
-        struct sq_page *page =
-            SQ_LIST_ENTRY(node->partial.next, struct sq_page, lru);
+        struct sq_page *page = SQ_LIST_ENTRY(node->partial.next, struct sq_page, lru);
         uint32_t free = slubq_free_count(cache, page);
         uint32_t count = want - queue->objects;
         sq_touch_write(cpu, page, sizeof(*page));
@@ -155,9 +155,8 @@ static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, int32_t
         slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
         queue = slubq_queue_of(cpu, cache);
         room = queue->max - queue->objects;
-        queue->objects +=
-            slubq_take_new(cpu, cache, page, want < room ? want : room,
-                           &queue->object[queue->objects]);
+        queue->objects += slubq_take_new(cpu, cache, page, want < room ? want : room,
+                                         &queue->object[queue->objects]);
     }
 }
 
@@ -187,10 +186,10 @@ static void *slubq_alloc_direct(sq_cpu *cpu, struct slubq_cache *cache, uint32_t
     return object;
 }
 
-/* A new slab for an alien queue. The group may be gone when the pages arrive, and others
- * may have filled its queue: then one object is taken and the slab listed. */
-static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint32_t node,
-                                   uint32_t pages_flags)
+/* A new slab for an alien queue. The group may be gone when the pages arrive, and
+ * others may have filled its queue: then one object is taken and the slab listed. */
+static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache,
+                                   uint32_t node, uint32_t pages_flags)
 {
     struct sq_page *page =
         slubq_slab_new_foreign(cpu, cache, node, pages_flags | SQ_PAGES_THISNODE);
@@ -226,8 +225,8 @@ static void *slubq_alloc_alien(sq_cpu *cpu, struct slubq_cache *cache,
     sq_touch_write(cpu, alien, sizeof(*alien));
     is_slow = alien->objects == 0;
     if (is_slow)
-        alien->objects = slubq_take_partial(cpu, cache, node, group->alien_want,
-                                            alien->object);
+        alien->objects =
+            slubq_take_partial(cpu, cache, node, group->alien_want, alien->object);
     if (alien->objects > 0) {
         alien->touched = 1;
         object = alien->object[--alien->objects];
@@ -246,8 +245,7 @@ static void *slubq_alloc_foreign(sq_cpu *cpu, struct slubq_cache *cache, uint32_
                                  uint32_t flags)
 {
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
-    struct slubq_queue *alien =
-        queue->group == NULL ? NULL : queue->group->alien[node];
+    struct slubq_queue *alien = queue->group == NULL ? NULL : queue->group->alien[node];
     uint32_t pages_flags = slubq_pages_flags(flags);
     void *object = alien != NULL
                        ? slubq_alloc_alien(cpu, cache, queue->group, node, pages_flags)

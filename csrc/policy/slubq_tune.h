@@ -70,8 +70,8 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 }
 
 /*
- * Take the shared and alien queues away. As posted, the objects of alien queues are lost
- * by this: they count as handed out from then on.
+ * Take the shared and alien queues away. As posted, the objects of alien queues are
+ * lost by this: they count as handed out from then on.
  */
 static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {

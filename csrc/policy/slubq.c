@@ -50,7 +50,7 @@
 
 /* ---- allocating ---- */
 
-/* V1, V2: the queue is wholly of one node; an explicit other one empties it. */
+/* V1, V2: the queue is for one node, the last that was asked for; another empties it. */
 static void slubq_change_node(sq_cpu *cpu, struct slubq_cache *cache,
                               struct slubq_queue *queue, int32_t node)
 {
@@ -67,7 +67,7 @@ static void *slubq_refill(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
     uint32_t want = slubq_refill_want(cache, queue);
     bool from_shared;
-    if (cache->rule.version < 3)
+    if (!cache->rule.foreign_is_apart)
         slubq_change_node(cpu, cache, queue, node);
     queue->touched = 1;
     from_shared = queue->group != NULL && slubq_shared_take(cpu, queue, want) > 0;

@@ -140,6 +140,7 @@ struct slubq_cache {
     /* -- tunables: see slubq_tunable -- */
     uint32_t min_partial;
     uint32_t remote_node_defrag_ratio;
+    uint64_t lost_objects;  /* in no place any more: alien objects, after a resize */
     uint64_t expired_bytes; /* by the last expiry (V4) */
 };
 

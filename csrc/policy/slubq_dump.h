@@ -390,6 +390,7 @@ static void slubq_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usag
             usage->slab_bytes += (uint64_t)SQ_PAGE_SIZE << page->order;
         }
     }
+    usage->object_queued = cache->lost_objects;
     (void)slubq_each_queue(cache, slubq_add_objects, &usage->object_queued);
     usage->object_allocated = usage->object_total - free - usage->object_queued;
     usage->slabinfo_active_objects = usage->object_total - free;

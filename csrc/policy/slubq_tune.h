@@ -70,14 +70,18 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 }
 
 /*
- * Take the shared and alien queues away. As posted, the objects of alien queues are
- * lost by this: they count as handed out from then on.
+ * Take the shared and alien queues away. As posted, the objects of alien queues are lost
+ * by this: nobody has them, and nobody will find them.
  */
 static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {
     if (cache->group_count == 0)
         return;
     sq_on_each_cpu(cpu, slubq_leave_group, cache);
+    for (uint32_t i = 0; i < cache->group_count; i++)
+        for (uint32_t to = 0; to < SQ_NODE_MAX; to++)
+            if (cache->group[i]->alien[to] != NULL)
+                cache->lost_objects += cache->group[i]->alien[to]->objects;
     slubq_groups_free(cpu, cache);
 }
 

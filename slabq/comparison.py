@@ -296,7 +296,8 @@ class _Extra:
 def _allocator_wait_ns(sample: Mapping[str, Any]) -> float:
     """Time that all CPUs together waited for locks of policy and page allocator."""
     locks = sample["locks"].items()
-    return sum(lock["wait_ns"] for name, lock in locks if name not in _OTHER_LOCKS)
+    waits = [lock["wait_ns"] for name, lock in locks if name not in _OTHER_LOCKS]
+    return float(sum(waits))
 
 
 _EXTRAS = (

@@ -187,7 +187,7 @@ def _read_profile(
     return KernelProfile(kernel, table.get("about", ""), values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Policy:
     """Base of the policies; use one of its subclasses.
 
@@ -221,6 +221,11 @@ class Policy:
         object.__setattr__(self, "kernel", kernel)
         for name, value in self.given().items():
             object.__setattr__(self, name, options[name].check(value))
+
+    def __repr__(self) -> str:
+        values = {"kernel": self.kernel, **self.given()}
+        arguments = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return f"slabq.{type(self).__name__}({arguments})"
 
     def given(self) -> dict[str, int]:
         """Options that were given, and so come before the profile's.
@@ -298,7 +303,7 @@ class Policy:
         return {"policy": self.name, "kernel": self.kernel, "options": self.given()}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Slab(Policy):
     """SLAB: per-CPU arrays over three slab lists a node, alien and shared arrays.
 
@@ -328,7 +333,7 @@ class Slab(Policy):
     kmalloc_max_size: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Slub(Policy):
     """SLUB: one active slab a CPU, partial lists by CPU and by node, no queues.
 
@@ -362,7 +367,7 @@ class Slub(Policy):
     kmalloc_max_size: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class SlubQ(Policy):
     """SLUB+Q: SLUB's slabs under SLAB-like per-CPU queues, as posted in 2010.
 
@@ -398,7 +403,7 @@ class SlubQ(Policy):
     kmalloc_max_size: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Sheaves(Policy):
     """SLUB with sheaves: per-CPU arrays of objects over a node's barn of such arrays.
 

@@ -164,7 +164,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
 # -- show ------------------------------------------------------------------------------
 
 
-@click.group("show")
+@click.group("show", no_args_is_help=False)
 def show_command() -> None:
     """Everything about one machine or policy."""
 

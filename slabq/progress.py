@@ -67,7 +67,8 @@ class ProgressBar:
         if self._bar is None:
             self._bar = self._open()
         done = (self._done + min(max(fraction, 0.0), 1.0)) / self._total
-        self._bar.update(self._bar.task_ids[0], completed=done)
+        left = _time_left(time.monotonic() - self._start_s, done)
+        self._bar.update(self._bar.task_ids[0], completed=done, left=left)
 
     def next_part(self) -> None:
         """Note that the current part has ended."""
@@ -81,20 +82,25 @@ class ProgressBar:
             Progress,
             TaskProgressColumn,
             TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
         )
 
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=Console(file=sys.stderr),
             transient=True,
         )
-        bar.add_task(self._title, total=1.0)
+        bar.add_task(self._title, total=1.0, left="")
         bar.start()
         return bar
+
+
+def _time_left(elapsed_s: float, done: float) -> str:
+    """Write the time left if the rest goes as fast as what is done."""
+    if done <= 0.0:
+        return ""
+    seconds = round(elapsed_s * (1.0 - done) / done)
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}:{minutes:02d}:{seconds % 60:02d} left"

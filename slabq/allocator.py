@@ -437,9 +437,10 @@ def execute(
 
     Examples
     --------
-    >>> text = execute("cache x 64 0 -", "slub", machine=Machine(cpus=1))
-    >>> [line[:6] for line in text.splitlines()]
-    ['{"vars', '{"cmd"']
+    >>> script = "cache example 64 0 -" + chr(10) + "a 0 0 1"
+    >>> text = execute(script, "slub", machine=Machine(cpus=1), kernel="6.1")
+    >>> json.loads(text.splitlines()[1])["objs"]  # slab 0, object 0
+    [[0, 0]]
     """
     value = find_policy(policy, kernel=kernel)
     options: Sequence[tuple[str, int]] = list(value.values().items())

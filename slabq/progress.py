@@ -4,8 +4,8 @@ It goes to standard error, so that standard output holds results and nothing els
 """
 
 import sys
-import time
 from collections.abc import Callable
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -42,7 +42,7 @@ class ProgressBar:
         self._total = max(total, 1)
         self._done = 0
         self._show = sys.stderr.isatty() if show is None else show
-        self._start_s = time.monotonic()
+        self._start_s = monotonic()
         self._bar: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -62,12 +62,12 @@ class ProgressBar:
         """Show that `fraction` of the current part is done."""
         if not self._show:
             return
-        if self._bar is None and time.monotonic() - self._start_s < DELAY_S:
+        if self._bar is None and monotonic() - self._start_s < DELAY_S:
             return
         if self._bar is None:
             self._bar = self._open()
         done = (self._done + min(max(fraction, 0.0), 1.0)) / self._total
-        left = _time_left(time.monotonic() - self._start_s, done)
+        left = _time_left(monotonic() - self._start_s, done)
         self._bar.update(self._bar.task_ids[0], completed=done, left=left)
 
     def next_part(self) -> None:

@@ -89,7 +89,12 @@ def test_slabinfo_has_the_columns_of_version_2_1(allocator, cache):
     words = next(line for line in lines if line.startswith("example ")).split()
 
     assert lines[0] == "slabinfo - version: 2.1"
-    assert [words[6], words[7], words[11], words[12]] == [":", "tunables", ":", "slabdata"]
+    assert [words[6], words[7], words[11], words[12]] == [
+        ":",
+        "tunables",
+        ":",
+        "slabdata",
+    ]
     active, total, size, per_slab, pages = map(int, words[1:6])
     assert len(objects) <= active <= total
     assert (size, per_slab * size <= pages * 4096) == (64, True)
@@ -106,7 +111,10 @@ def test_snapshot_usage_and_geometry_are_plain_data(cache):
 
 MISUSES = {
     "double free": lambda a, c, o: (c.free(o), c.free(o)),
-    "double free from another cpu": lambda a, c, o: (c.free(o, cpu=1), c.free(o, cpu=2)),
+    "double free from another cpu": lambda a, c, o: (
+        c.free(o, cpu=1),
+        c.free(o, cpu=2),
+    ),
     "double free in one bulk": lambda a, c, o: c.free_bulk([o, o]),
     "bulk with a foreign pointer": lambda a, c, o: c.free_bulk([o, o + 1]),
     "misaligned pointer": lambda a, c, o: c.free(o + 8),

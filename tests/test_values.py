@@ -87,7 +87,10 @@ REFUSED = {
         lambda: parse_old_hackbench(["100", "fiber"]),
         ["'100 fiber'", "100 process 2000"],
     ),
-    "matrix of words": (lambda: topology.parse_distance("10 x;20 10"), ["'10 x;20 10'"]),
+    "matrix of words": (
+        lambda: topology.parse_distance("10 x;20 10"),
+        ["'10 x;20 10'"],
+    ),
     "empty matrix": (lambda: topology.parse_distance(" "), ["10 20;20 10"]),
     "fake nodes by size": (lambda: topology.parse_numa_fake("512M"), ["'512M'"]),
     "too few fake distances": (
@@ -205,7 +208,9 @@ def test_a_distance_matrix_is_read_from_text(text, matrix):
     assert topology.parse_distance(text) == matrix
 
 
-@pytest.mark.parametrize("text", ["2:10,20,20,10", "2U:10,20,20,10", "numa=fake=2", "2"])
+@pytest.mark.parametrize(
+    "text", ["2:10,20,20,10", "2U:10,20,20,10", "numa=fake=2", "2"]
+)
 def test_the_kernels_numa_fake_syntax_is_read(text):
     assert topology.parse_numa_fake(text) == (2, ((10, 20), (20, 10)))
 
@@ -280,14 +285,19 @@ def test_a_wrong_machine_file_is_named_with_what_is_wrong(tmp_path, text, words)
     assert words in str(caught.value)
 
 
-CLASSES = {cls.name: cls for cls in (slabq.Slab, slabq.Slub, slabq.SlubQ, slabq.Sheaves)}
+CLASSES = {
+    cls.name: cls for cls in (slabq.Slab, slabq.Slub, slabq.SlubQ, slabq.Sheaves)
+}
 
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_the_fields_of_a_policy_are_the_cores_options(policy):
     fields = [field.name for field in dataclasses.fields(CLASSES[policy])]
 
-    assert fields == ["kernel", *(row[1] for row in _core.options() if row[0] == policy)]
+    assert fields == [
+        "kernel",
+        *(row[1] for row in _core.options() if row[0] == policy),
+    ]
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -314,7 +324,11 @@ def test_a_given_option_comes_before_the_profile_and_the_profile_before_the_defa
     profile = find_policy("slab", kernel="2.6.24").values()
     newest = find_policy("slab", kernel="6.1").values()
 
-    assert (own["objfreelist"], profile["objfreelist"], newest["objfreelist"]) == (1, 0, 1)
+    assert (own["objfreelist"], profile["objfreelist"], newest["objfreelist"]) == (
+        1,
+        0,
+        1,
+    )
 
 
 def test_kernel_releases_sort_by_number():

@@ -65,7 +65,9 @@ class ProgressBar:
         if self._bar is None and monotonic() - self._start_s < DELAY_S:
             return
         if self._bar is None:
-            self._bar = self._open()
+            # Known before it starts, so that an interrupt at any time ends it.
+            self._bar = self._make()
+            self._bar.start()
         done = (self._done + min(max(fraction, 0.0), 1.0)) / self._total
         left = _time_left(monotonic() - self._start_s, done)
         self._bar.update(self._bar.task_ids[0], completed=done, left=left)
@@ -75,7 +77,7 @@ class ProgressBar:
         self._done += 1
         self(0.0)
 
-    def _open(self) -> "Progress":
+    def _make(self) -> "Progress":
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -91,9 +93,10 @@ class ProgressBar:
             TextColumn("{task.fields[left]}"),
             console=Console(file=sys.stderr),
             transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         bar.add_task(self._title, total=1.0, left="")
-        bar.start()
         return bar
 
 

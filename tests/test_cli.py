@@ -439,7 +439,8 @@ def test_nothing_but_results_goes_to_standard_output_without_a_terminal():
 def test_a_command_imports_no_more_than_it_needs():
     code = (
         "import sys; from slabq.cli import main; main(['policies']);"
-        "print([m for m in ('matplotlib', 'numpy', 'rich', 'pandas') if m in sys.modules])"
+        "heavy = ('matplotlib', 'numpy', 'rich', 'pandas');"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -459,6 +460,9 @@ class DrawnBar:
     def update(self, task, **values):
         self.updates.append(values)
 
+    def start(self):
+        self.updates.append("started")
+
     def stop(self):
         self.updates.append("stopped")
 
@@ -467,19 +471,20 @@ def test_a_bar_is_shown_after_two_seconds_with_the_time_left(monkeypatch):
     drawn = DrawnBar()
     clock = iter([0.0, 1.9, 3.0, 3.0, 3.0]).__next__
     monkeypatch.setattr(progress, "monotonic", clock)
-    monkeypatch.setattr(progress.ProgressBar, "_open", lambda bar: drawn)
+    monkeypatch.setattr(progress.ProgressBar, "_make", lambda bar: drawn)
 
     with progress.ProgressBar("work", 2, show=True) as bar:
         bar(0.5)
         assert drawn.updates == []
         bar.next_part()
 
-    assert drawn.updates == [{"completed": 0.5, "left": "0:00:03 left"}, "stopped"]
+    shown = {"completed": 0.5, "left": "0:00:03 left"}
+    assert drawn.updates == ["started", shown, "stopped"]
 
 
 def test_no_bar_is_shown_where_there_is_no_terminal(monkeypatch):
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    monkeypatch.setattr(progress.ProgressBar, "_open", None)  # would fail if called
+    monkeypatch.setattr(progress.ProgressBar, "_make", None)  # would fail if called
 
     with progress.ProgressBar("work") as bar:
         bar(0.5)

@@ -9,13 +9,14 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
-from slabq.checks import closest_first, require_int
+from slabq.checks import list_known, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
-from slabq.result import REPLAY, Result, Results
-from slabq.workload import Workload, find_workload
+from slabq.result import REPLAY, Result
+from slabq.results import Results
+from slabq.workload import Value, Workload, find_workload
 
 if TYPE_CHECKING:
     from slabq.trace import Trace
@@ -34,8 +35,9 @@ def check_engine(engine: object) -> str:
     """Return `engine` if it is one of this build, or raise `ParameterError`."""
     if engine in ENGINES:
         return str(engine)
-    names = ", ".join(closest_first(str(engine), ENGINES))
-    raise ParameterError(f"unknown engine {engine!r}: accepted: {names}")
+    raise ParameterError(
+        f"unknown engine {engine!r}: accepted: {list_known(engine, ENGINES)}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +195,7 @@ def run(
     seed: int = 1,
     repeat: int = 1,
     progress: Progress = None,
-    **parameters: int,
+    **parameters: Value,
 ) -> Result:
     """Run a workload under one policy.
 
@@ -339,7 +341,7 @@ def sweep(
     repeat: int = 1,
     executor: Executor | None = None,
     progress: Progress = None,
-    **parameters: int | Sequence[int],
+    **parameters: Value | Sequence[Value],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
 
@@ -403,12 +405,12 @@ def sweep(
 
 def _work_maker(
     workload: "Workload | Trace | str | os.PathLike[str]", progress: Progress
-) -> "Callable[[Mapping[str, int]], Workload | Trace]":
+) -> "Callable[[Mapping[str, Value]], Workload | Trace]":
     trace = None
     if not isinstance(workload, Workload | str):
         trace = open_trace(workload, progress)
 
-    def make(parameters: Mapping[str, int]) -> "Workload | Trace":
+    def make(parameters: Mapping[str, Value]) -> "Workload | Trace":
         if trace is None:
             return find_workload(cast(Workload | str, workload), **parameters)
         if parameters:

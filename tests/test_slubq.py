@@ -477,7 +477,7 @@ def test_no_mixture_of_options_loses_an_object(version, options, size):
     assert cache.destroy() == 0
 
 
-# ---- memory, errors, the end -----------------------------------------------------------
+# ---- memory, errors, the end ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

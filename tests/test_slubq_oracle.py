@@ -3,9 +3,9 @@
 import gzip
 import json
 
+import oracle_suite
 import pytest
 
-import oracle_suite
 from slabq import _core
 
 FOLDERS = [folder for folder in oracle_suite.FOLDERS if folder.policy == "slub+q"]

@@ -437,4 +437,5 @@ SQ_POLICY(slubq) = {
     .dump = slubq_dump,
     .row = slubq_row,
     .row_columns = slubq_row_columns,
+    .row_columns_of = slubq_row_columns_of,
 };

@@ -22,7 +22,7 @@ from slabq.cache import (
 )
 from slabq.checks import require_int
 from slabq.errors import ParameterError
-from slabq.machine import Machine, find_machine
+from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 
@@ -73,7 +73,7 @@ class Allocator:
         self,
         policy: Policy | str,
         *,
-        machine: Machine | str | None = None,
+        machine: MachineLike = None,
         kernel: str | None = None,
         seed: int = 0,
         **options: object,
@@ -403,7 +403,7 @@ def execute(
     script: str,
     policy: Policy | str,
     *,
-    machine: Machine | str | None = None,
+    machine: MachineLike = None,
     kernel: str | None = None,
 ) -> str:
     """Run an operation script on one host thread.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from slabq import _core
 from slabq.checks import require_int
-from slabq.machine import Machine, find_machine
+from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
 
 __all__ = ["Cache", "Place", "geometry"]
@@ -452,7 +452,7 @@ def geometry(
     policy: Policy | str,
     size: int,
     *,
-    machine: Machine | str | None = None,
+    machine: MachineLike = None,
     kernel: str | None = None,
     align: int = 0,
     hwcache_align: bool = False,

@@ -476,9 +476,9 @@ def test_a_bar_is_shown_after_two_seconds_with_the_time_left(monkeypatch):
     with progress.ProgressBar("work", 2, show=True) as bar:
         bar(0.5)
         assert drawn.updates == []
-        bar.next_part()
+        bar.begin_part(1, "second")
 
-    shown = {"completed": 0.5, "left": "0:00:03 left"}
+    shown = {"completed": 0.5, "left": "0:00:03 left", "description": "second"}
     assert drawn.updates == ["started", shown, "stopped"]
 
 

@@ -7,7 +7,10 @@
 
 static int command_vars(struct script *script)
 {
-    const char *const *column = script->heap->ops->row_columns;
+    const sq_policy_ops *ops = script->heap->ops;
+    const char *const *column = ops->row_columns_of == NULL
+                                    ? ops->row_columns
+                                    : ops->row_columns_of(&script->heap->options);
     sq_json_open_object(script->json, NULL);
     sq_json_open_object(script->json, "vars");
     sq_json_string(script->json, "allocator", script->heap->ops->name);

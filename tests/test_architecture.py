@@ -27,7 +27,7 @@ RANKS = {
 # Folders of equal rank that may not see each other.
 STRANGERS = {("workload", "trace"), ("trace", "workload"), ("trace", "unit")}
 STRANGERS |= {("unit", "trace"), ("policy", "include")}
-# A policy's own file sees machine.h alone; policy.h and its like see the base of a machine.
+# A policy's own file sees machine.h alone; policy.h sees the base of a machine.
 POLICY_MAY_SEE = {"machine/machine.h", "machine/machine_base.h"}
 
 
@@ -165,7 +165,9 @@ def imported_modules(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "slabq":
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("slabq."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "slabq."
+        ):
             names.add((node.module or "").split(".")[1])
     return names
 

@@ -106,10 +106,11 @@ def test_a_run_gives_all_memory_back_and_can_be_repeated(policy):
     assert [settle(row) for row in rows] == [(32000, 32000, 0)] * 3
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    "parameters", [{}, {"pipe": 1}, {"data_bytes": 65536, "charge_bytes": 1}]
+    "parameters", [{}, {"pipe": 1}, {"data_bytes": 65536, "charge_bytes": 65536}]
 )
-def test_a_run_that_was_stopped_gives_all_memory_back(parameters):
+def test_a_run_that_was_stopped_gives_all_memory_back(policy, parameters):
     machine = make(4, nodes=2)
     before = bytes_in_use(machine)
     shares = []
@@ -120,7 +121,7 @@ def test_a_run_that_was_stopped_gives_all_memory_back(parameters):
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        run(machine, progress=stop, groups=4, loops=10**8, **parameters)
+        run(machine, policy, stop, groups=4, loops=10**8, **parameters)
 
     assert bytes_in_use(machine) == before
     assert len(shares) == 3

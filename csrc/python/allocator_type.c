@@ -352,7 +352,6 @@ static PyObject *allocator_live_count(PyObject *object, PyObject *unused)
 static int check_live(struct core_state *state, allocator_object *self,
                       unsigned long long address)
 {
-    struct sq_error error;
     if (sq_ledger_owner(&self->ledger, (void *)(uintptr_t)address) != NULL)
         return 0;
     PyErr_Format(state->corruption_error, "%p is no live object of this allocator",

@@ -25,7 +25,7 @@ from slabq.checks import require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
-from slabq.reports import run_slabinfo
+from slabq.slabinfo_tool import run_slabinfo
 from slabq.slabinfo import format_slabinfo
 
 __all__ = ["Allocator", "execute"]
@@ -369,7 +369,7 @@ class Allocator:
         return found
 
     def records(self) -> list[CacheRecord]:
-        """Every cache as the functions of `slabq.reports` take it.
+        """Every cache as the functions of `slabq.slabinfo_tool` take it.
 
         Returns
         -------
@@ -394,7 +394,7 @@ class Allocator:
         ----------
         options : str, default ""
             Options of the tool, such as ``-AD`` or ``-r kmalloc-64``; see
-            `slabq.reports.run_slabinfo`.
+            `slabq.slabinfo_tool.run_slabinfo`.
 
         Returns
         -------

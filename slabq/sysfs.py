@@ -11,7 +11,7 @@ from slabq.checks import require_choice, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy, version_key
-from slabq.reports import format_counter
+from slabq.slabinfo_tool import format_counter
 
 __all__ = ["SysfsAttributes", "attribute_names", "format_counts"]
 
@@ -369,7 +369,7 @@ class _Tunable(NamedTuple):
         if cache._policy.name not in self.policies:
             raise ParameterError(
                 f"{name} of cache {cache._name} is {value!r}: accepted are none with "
-                f"policy {cache._policy.name}, only {' and '.join(self.policies)} have it"
+                f"policy {cache._policy.name}, only of {' and '.join(self.policies)}"
             )
         what = f"{name} of cache {cache._name}"
         number = require_int(what, value, *self.range_in(cache._policy))

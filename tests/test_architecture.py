@@ -138,7 +138,7 @@ LAYERS = [
     {"errors", "version", "_core"},
     {"checks", "data", "dtypes", "stats", "topology"},
     {"machine", "policy", "workload", "trace"},
-    {"cache_record", "report_totals", "reports", "slabinfo", "sysfs"},
+    {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "cache", "progress", "table"},
     {"result"},
     {"results"},

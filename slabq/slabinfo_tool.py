@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from slabq.cache_record import CacheRecord
 from slabq.errors import ParameterError
 from slabq.policy import version_key
-from slabq.report_totals import format_size, format_totals
+from slabq.slabinfo_totals import format_size, format_totals
 
 __all__ = [
     "format_activity",

@@ -609,8 +609,8 @@ static bool slub_free_locks_list(const struct slub_cache *cache,
                                  const struct slub_word *old,
                                  const struct slub_word *word)
 {
-    if (slub_uses_slab_lock(cache)) /* a full slab of one object is on no list */
-        return old->head != 0 || word->inuse != 0;
+    if (slub_uses_slab_lock(cache)) /* a full slab is on no list and may just go */
+        return old->head != 0 || word->inuse != 0 || cache->keeps_full_list;
     return true;
 }
 

@@ -26,9 +26,9 @@
  * off from end to end, where 3.1 and later turn them on in between and for page
  * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
  * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
- * turning interrupts off costs. 3.2 counts cpu_partial_node and cpu_partial_drain, which
- * its kernel does without counting. The chance of taking another node's slab is drawn
- * from the run's random numbers, where the kernel reads its cycle counter.
+ * turning interrupts off costs. 3.2 counts cpu_partial_node and cpu_partial_drain,
+ * which its kernel does without counting. The chance of taking another node's slab is
+ * drawn from the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_partial.h"
 
@@ -453,8 +453,8 @@ static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 
 /* ---- bulk ---- */
 
-#define SLUB_BULK_LOOKAHEAD 3u /* other slabs' objects looked past, as in the kernel   \
-                                */
+/* Objects of other slabs that a bulk free looks past, as in the kernel. */
+#define SLUB_BULK_LOOKAHEAD 3u
 
 static void slub_swap(void **a, void **b)
 {

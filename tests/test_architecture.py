@@ -188,7 +188,7 @@ def test_importing_slabq_loads_neither_plots_nor_compilers_nor_terminals():
     code = f"import sys, slabq; print([m for m in {heavy} if m in sys.modules])"
 
     out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
 
     assert out.stdout.strip() == "[]"

@@ -524,6 +524,7 @@ def test_a_stack_that_overflows_is_a_fault_and_never_goes_unnoticed(depth, ends_
         pytest.skip("a sanitizer takes the fault and reports it its own way")
     command = [
         sys.executable,
+        "-P",
         "-c",
         OVERFLOW_SCRIPT,
         str(Path(__file__).parent),

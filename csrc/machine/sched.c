@@ -6,11 +6,11 @@
  * of threads, never a task's path unless a CPU is idle.
  *
  * Sleep without a lost wake-up: who queues a task adds to the queue's count, then looks
- * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both are
- * sequentially consistent, so at least one of the two sees the other.
+ * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both
+ * are sequentially consistent, so at least one of the two sees the other.
  *
- * All tasks wait <=> every CPU is idle and every queue empty, as only a running task can
- * wake one. The last CPU to go idle sees it.
+ * All tasks wait <=> every CPU is idle and every queue empty, as only a running task
+ * can wake one. The last CPU to go idle sees it.
  */
 #include "machine/sched.h"
 
@@ -60,10 +60,11 @@ struct sched {
     struct sq_sched_config config;
     uint32_t cpu_count; /* of the machine */
     struct sched_cpu *cpus;
-    struct sq_fiber_pool stacks;
-    _Atomic uint32_t idle_count;
-    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
     _Atomic bool is_finished;
+    /* -- any CPU; apart from what every call of a workload reads -- */
+    _Alignas(SQ_LINE_SIZE) _Atomic uint32_t idle_count;
+    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
+    struct sq_fiber_pool stacks;
     pthread_mutex_t mutex;
     /* -- under mutex -- */
     pthread_cond_t thread_ended;
@@ -140,7 +141,8 @@ static struct sched_cpu *sched_neighbour(struct sched *sched, uint32_t from, uin
     return (llc[index] == llc[from]) == near_pass ? &sched->cpus[index] : NULL;
 }
 
-/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one. */
+/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one.
+ */
 static void sched_offer(struct sched *sched, uint32_t from)
 {
     if (atomic_load(&sched->idle_count) == 0)
@@ -174,10 +176,11 @@ static bool sched_is_work(struct sched *sched)
 static void sched_report_deadlock(struct sched *sched)
 {
     struct sq_error error;
-    (void)sq_error_set(&error, SQ_E_DEADLOCK,
-                       "deadlock: all %u tasks that have not ended wait, and none is left "
-                       "that could wake them",
-                       sched->task_count);
+    (void)sq_error_set(
+        &error, SQ_E_DEADLOCK,
+        "deadlock: all %u tasks that have not ended wait, and none is left "
+        "that could wake them",
+        sched->task_count);
     sched_fail_locked(sched, &error);
 }
 
@@ -206,8 +209,8 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 
 /* ---- run queues ---- */
 
-/* Put a runnable task on the queue of `target` and see that a thread will look. The task
- * may run, and end, before this returns. */
+/* Put a runnable task on the queue of `target` and see that a thread will look. The
+ * task may run, and end, before this returns. */
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
@@ -227,7 +230,7 @@ static sq_task *sched_dequeue(sq_cpu *cpu, struct sched_cpu *from, bool movable)
 {
     sq_task *found = NULL;
     sq_lock_acquire(cpu, &from->lock);
-    SQ_LIST_EACH(link, &from->queue) {
+    SQ_LIST_EACH (link, &from->queue) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, link);
         if (movable && task->is_pinned)
             continue;
@@ -320,8 +323,8 @@ int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
                    struct sq_error *error)
 {
     struct sched *sched = (struct sched *)base;
-    sq_task *task = aligned_alloc(SQ_LINE_SIZE,
-                                  sq_align_up(sizeof(*task), SQ_LINE_SIZE));
+    sq_task *task =
+        aligned_alloc(SQ_LINE_SIZE, sq_align_up(sizeof(*task), SQ_LINE_SIZE));
     int code;
     SQ_ASSERT(index < (int32_t)sched->cpu_count);
     if (task == NULL)
@@ -423,13 +426,14 @@ static void sched_run_task(struct sched *sched, struct sched_cpu *self, sq_task 
     }
 }
 
-/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A host
- * that refuses costs precision and not the run. */
+/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A
+ * host that refuses costs precision and not the run. */
 static void sched_pin(uint32_t index)
 {
     cpu_set_t allowed, one;
     uint32_t skip;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0)
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
+        CPU_COUNT(&allowed) == 0)
         return;
     skip = index % (uint32_t)CPU_COUNT(&allowed);
     for (int host = 0; host < CPU_SETSIZE; host++) {
@@ -471,7 +475,7 @@ static void *sched_thread_main(void *argument)
 sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *config)
 {
     uint32_t cpu_count = machine->topology.cpu_count;
-    struct sched *sched = calloc(1, sizeof(*sched));
+    struct sched *sched = aligned_alloc(SQ_LINE_SIZE, sizeof(*sched));
     struct sched_cpu *cpus =
         aligned_alloc(SQ_LINE_SIZE, sizeof(struct sched_cpu) * cpu_count);
     if (sched == NULL || cpus == NULL) {
@@ -479,6 +483,7 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
         free(cpus);
         return NULL;
     }
+    memset(sched, 0, sizeof(*sched));
     memset(cpus, 0, sizeof(struct sched_cpu) * cpu_count);
     sched->machine = machine;
     sched->config = *config;
@@ -501,7 +506,7 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
 void sq_sched_destroy(sq_sched *base)
 {
     struct sched *sched = (struct sched *)base;
-    SQ_LIST_EACH_SAFE(link, next, &sched->tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &sched->tasks) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, sched_link);
         sq_fiber_destroy(&sched->stacks, &task->fiber);
         free(task);

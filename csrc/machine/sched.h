@@ -15,8 +15,8 @@
  * when fewer tasks wait there. A task that lands behind a running one is offered to an
  * idle CPU, nearest first (same last-level cache, then by number), which steals it.
  *
- * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
- * of the machine.
+ * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and
+ * lines of the machine.
  */
 #ifndef SQ_SCHED_H
 #define SQ_SCHED_H
@@ -24,17 +24,17 @@
 #include "machine/fiber.h"
 #include "machine/machine.h"
 
-#define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
-#define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
-#define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
-#define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
-#define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
-#define sq_task_create      SQ_ON_MACHINE(sq_task_create)
-#define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
-#define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
-#define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
-#define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
-#define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
+#define sq_sched_create    SQ_ON_MACHINE(sq_sched_create)
+#define sq_sched_destroy   SQ_ON_MACHINE(sq_sched_destroy)
+#define sq_sched_run       SQ_ON_MACHINE(sq_sched_run)
+#define sq_sched_fail      SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_count     SQ_ON_MACHINE(sq_sched_count)
+#define sq_task_create     SQ_ON_MACHINE(sq_task_create)
+#define sq_task_yield      SQ_ON_MACHINE(sq_task_yield)
+#define sq_task_abandon    SQ_ON_MACHINE(sq_task_abandon)
+#define sq_task_next_slice SQ_ON_MACHINE(sq_task_next_slice)
+#define sq_wait_sleep      SQ_ON_MACHINE(sq_wait_sleep)
+#define sq_wait_wake       SQ_ON_MACHINE(sq_wait_wake)
 
 typedef struct sq_sched sq_sched;
 typedef struct sq_task sq_task;
@@ -54,7 +54,7 @@ struct sq_task {
     void *owner; /* the creator's */
     sq_task_function *function;
     void *argument;
-    bool is_pinned; /* never leaves its CPU */
+    bool is_pinned;  /* never leaves its CPU */
     uint32_t number; /* counted from 0 in order of creation */
     /* -- the task while it runs, then the scheduler -- */
     sq_cpu *cpu;         /* it runs on, or ran on last */
@@ -64,12 +64,12 @@ struct sq_task {
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
-    const void *waits_for; /* the waker's, to tell tasks of one queue apart */
+    const void *waits_for;     /* the waker's, to tell tasks of one queue apart */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
 };
 
-/* Tasks that wait for something, longest first. Its owner names the lock that guards it:
- * class WAIT, or WORKLOAD. */
+/* Tasks that wait for something, longest first. Its owner names the lock that guards
+ * it: class WAIT, or WORKLOAD. */
 struct sq_wait_queue {
     struct sq_list tasks;
 };
@@ -91,9 +91,9 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
 /* Ends the tasks that are left, wherever they are. Requires that no run goes on. */
 void sq_sched_destroy(sq_sched *sched);
 /*
- * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks wait),
- * SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure the tasks
- * that had not ended are left where they were.
+ * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks
+ * wait), SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure
+ * the tasks that had not ended are left where they were.
  */
 int sq_sched_run(sq_sched *sched, sq_sched_tick *tick, void *tick_argument,
                  struct sq_error *error);
@@ -104,8 +104,8 @@ void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrati
 
 /*
  * Make a task and queue it on CPU `index`, or pick one in turn (SQ_TASK_ANY_CPU).
- * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its own
- * from then on: it may have ended already. 0, or an error code with a message.
+ * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its
+ * own from then on: it may have ended already. 0, or an error code with a message.
  */
 int sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
                    void *argument, void *owner, int32_t index, bool is_pinned,
@@ -122,17 +122,18 @@ static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 }
 
 /*
- * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is let
- * go only when the task can be continued, so a waker never meets a task that still runs.
+ * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is
+ * let go only when the task can be continued, so a waker never meets a task that still
+ * runs.
  */
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
-/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns how
- * many there were. */
+/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns
+ * how many there were. */
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);
 
 /*
- * Every call of a workload begins here: the CPU the task is, at the price of one load and
- * one decrement. Does not return when the run is over. Requires no lock held.
+ * Every call of a workload begins here: the CPU the task is, at the price of one load
+ * and one decrement. Does not return when the run is over. Requires no lock held.
  */
 static inline sq_cpu *sq_task_step(sq_task *task)
 {

@@ -1,6 +1,6 @@
 /*
- * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and to
- * tell how far the run is.
+ * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and
+ * to tell how far the run is.
  */
 #include "experiment/replay.h"
 
@@ -79,8 +79,8 @@ static const struct sq_workload *core_workload_of(PyObject *object,
 
 /*
  * Run `request`, or replay `trace` if it is not NULL. Fills in the request's machine,
- * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the row
- * as text.
+ * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the
+ * row as text.
  */
 static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
                                   const char *policy, PyObject *options_object,
@@ -134,7 +134,8 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     parameters = core_parse_parameters(list, &request.parameter_count);
     if (parameters != NULL) {
         request.parameters = parameters;
-        row = core_run_request(state, machine, policy, options, progress, &request, NULL);
+        row =
+            core_run_request(state, machine, policy, options, progress, &request, NULL);
     }
     free(parameters);
     Py_DECREF(list);
@@ -164,14 +165,15 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
 }
 
 /* Append the rows of a table to a list. 0, or -1 with an exception. */
-static int core_list_parameters(PyObject *list, const struct sq_workload_parameter *table,
+static int core_list_parameters(PyObject *list,
+                                const struct sq_workload_parameter *table,
                                 uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        PyObject *row = Py_BuildValue("sLLLs", table[i].name,
-                                      (long long)table[i].value_default,
-                                      (long long)table[i].value_min,
-                                      (long long)table[i].value_max, table[i].help);
+        PyObject *row =
+            Py_BuildValue("sLLLs", table[i].name, (long long)table[i].value_default,
+                          (long long)table[i].value_min, (long long)table[i].value_max,
+                          table[i].help);
         int status = row == NULL ? -1 : PyList_Append(list, row);
         Py_XDECREF(row);
         if (status < 0)
@@ -185,7 +187,8 @@ static PyObject *core_describe_workload(const struct sq_workload *workload)
     PyObject *list = PyList_New(0);
     if (list == NULL)
         return NULL;
-    if (core_list_parameters(list, workload->parameters, workload->parameter_count) < 0 ||
+    if (core_list_parameters(list, workload->parameters, workload->parameter_count) <
+            0 ||
         core_list_parameters(list, sq_run_parameters, SQ_RUN_PARAMETER_COUNT) < 0) {
         Py_DECREF(list);
         return NULL;

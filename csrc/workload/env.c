@@ -2,8 +2,8 @@
  * The environment of a workload: objects, tasks, time, and the run around them. Part of
  * unit/workload_<machine>.c.
  *
- * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
- * (is this one timed?) and one count beside what it is for. About one call in
+ * A call costs one load (is the run over?), one decrement (is the slice?), one
+ * decrement (is this one timed?) and one count beside what it is for. About one call in
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
@@ -45,8 +45,8 @@ static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
-                       "workload %.60s: %.300s",
-                       env_of(task)->runner->workload->name, message);
+                       "workload %.60s: %.300s", env_of(task)->runner->workload->name,
+                       message);
     env_fail(task, &error);
 }
 
@@ -108,12 +108,12 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     struct sq_error error;
     const sq_machine *machine = task->cpu->machine;
     int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
-    (void)sq_error_set(&error, SQ_E_MEMORY,
-                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-                       "none of the %u nodes of %llu bytes has the pages",
-                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
-                       task->cpu->index, machine->topology.node_count,
-                       (unsigned long long)machine->node_bytes);
+    (void)sq_error_set(
+        &error, SQ_E_MEMORY,
+        "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+        "none of the %u nodes of %llu bytes has the pages",
+        bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
+        machine->topology.node_count, (unsigned long long)machine->node_bytes);
     env_fail(task, &error);
 }
 
@@ -151,7 +151,8 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
         own->requested_bytes += bytes;
-        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+        own->slot_bytes +=
+            cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
     }
     return memory;
 }
@@ -215,9 +216,8 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
         run->ops->kfree(cpu, run->heap, memory);
 }
 
-static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
-                                                          sq_cpu *cpu, sq_cache *cache,
-                                                          void *memory)
+static __attribute__((noinline)) void
+env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     uint64_t start_ns = sq_native_now_ns();
@@ -380,7 +380,8 @@ static void env_child_main(sq_task *task, void *argument)
     env_child_ended(task);
 }
 
-static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
+                      int32_t cpu)
 {
     struct env_run *run = env_of(task);
     sq_cpu *own = sq_task_step(task);
@@ -476,10 +477,9 @@ static bool env_tick(void *argument)
         return false;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
         done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
-    return runner->tick(runner->tick_argument,
-                        expected > 0 ? (double)sq_min_u64(done, expected) /
-                                           (double)expected
-                                     : 0.0);
+    return runner->tick(
+        runner->tick_argument,
+        expected > 0 ? (double)sq_min_u64(done, expected) / (double)expected : 0.0);
 }
 
 /* The cheapest of many readings of the clock. */

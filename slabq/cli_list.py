@@ -155,7 +155,9 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
         _print_list([(kind.name, kind.about) for kind in kinds])
     for kind in kinds if defaults else ():
         click.echo(kind.name)
-        rows = [(f"{p.name}={p.default}", p.about) for p in kind.parameters.values()]
+        rows = [
+            (f"{p.name}={p.default_value}", p.about) for p in kind.parameters.values()
+        ]
         _print_list(rows, "  ")
 
 

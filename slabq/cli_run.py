@@ -21,7 +21,7 @@ from slabq.cli_options import (
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
-from slabq.result import Results
+from slabq.results import Results
 from slabq.run import sweep
 from slabq.table import FORMATS
 from slabq.workload import Parameter, parse_old_hackbench, workload_kinds
@@ -119,7 +119,7 @@ class _Values(ParamType):
     """One value of a workload's parameter, or several with commas between."""
 
     def __init__(self, parameter: Parameter) -> None:
-        self.name = "N[,N...]"
+        self.name = "|".join(parameter.words) or "N[,N...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -168,10 +168,11 @@ def _with_pipe_spelled(args: Sequence[str]) -> list[str]:
 
 def _parameter_option(parameter: Parameter) -> click.Option:
     names = [parameter.name, *parameter.option_names]
-    about = f"{parameter.about} [default: {parameter.default}]"
+    about = f"{parameter.about} [default: {parameter.default_value}]"
     if parameter.is_switch:
         return click.Option(names, is_flag=True, default=None, help=about)
-    return click.Option(names, type=_Values(parameter), help=about)
+    kind = _Values(parameter)
+    return click.Option(names, type=kind, metavar=kind.name, help=about)
 
 
 def _workload_command(name: str) -> click.Command:
@@ -179,7 +180,9 @@ def _workload_command(name: str) -> click.Command:
 
     @_run_options
     def command(words: Sequence[str] = (), **values: Any) -> None:
+        mode = values.pop("mode_flag", None)
         given = {key: values.pop(key) for key in kind.parameters}
+        given |= {"mode": mode} if mode is not None else {}
         parameters = {key: value for key, value in given.items() if value is not None}
         _compare(name, parameters=parse_old_hackbench(words) | parameters, **values)
 
@@ -192,11 +195,21 @@ def _workload_command(name: str) -> click.Command:
         _parameter_option(parameter) for parameter in kind.parameters.values()
     ]
     if name == HACKBENCH:
-        extra.append(
+        extra += [
+            click.Option(
+                ["mode_flag", "-T", "--threads"],
+                flag_value="thread",
+                help="--mode thread",
+            ),
+            click.Option(
+                ["mode_flag", "-P", "--process"],
+                flag_value="process",
+                help="--mode process",
+            ),
             click.Argument(
                 ["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"
-            )
-        )
+            ),
+        ]
     made.params = [*extra, *made.params]
     return made
 
@@ -226,7 +239,7 @@ def _demo_results(policies: Sequence[Policy], machine: Machine, seed: Any) -> Re
     path = bundled_trace_path()
     replayed = sweep(path, policy=policies, machine=machine, seed=seed, repeat=3)
     hackbench = sweep(
-        HACKBENCH, policy=policies, machine=machine, seed=seed, repeat=3, groups=2
+        HACKBENCH, policy=policies, machine=machine, seed=seed, repeat=3, loops=500
     )
     return replayed + hackbench
 

@@ -11,9 +11,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from slabq.comparison import figure_label, policy_labels, scaled, varied_parameters
 from slabq.errors import ParameterError
 from slabq.result import Result
-from slabq.table import figure_label, policy_labels, scaled, varied_parameters
 
 __all__ = ["plot_comparison", "plot_latency", "plot_locks", "save_plot"]
 

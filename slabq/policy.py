@@ -169,7 +169,6 @@ def kernel_profiles(policy: str) -> Mapping[str, KernelProfile]:
     if not file.is_file():
         return {}
     tables = tomllib.loads(file.read_text())
-    tables = tables.get("profile", tables)
     profiles = {
         kernel: _read_profile(kernel, table, options)
         for kernel, table in tables.items()

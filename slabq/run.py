@@ -14,8 +14,9 @@ from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
-from slabq.result import REPLAY, Result, Results
-from slabq.workload import Workload, find_workload
+from slabq.result import REPLAY, Result
+from slabq.results import Results
+from slabq.workload import Value, Workload, find_workload
 
 if TYPE_CHECKING:
     from slabq.trace import Trace
@@ -193,7 +194,7 @@ def run(
     seed: int = 1,
     repeat: int = 1,
     progress: Progress = None,
-    **parameters: int,
+    **parameters: Value,
 ) -> Result:
     """Run a workload under one policy.
 
@@ -339,7 +340,7 @@ def sweep(
     repeat: int = 1,
     executor: Executor | None = None,
     progress: Progress = None,
-    **parameters: int | Sequence[int],
+    **parameters: Value | Sequence[Value],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
 
@@ -403,12 +404,12 @@ def sweep(
 
 def _work_maker(
     workload: "Workload | Trace | str | os.PathLike[str]", progress: Progress
-) -> "Callable[[Mapping[str, int]], Workload | Trace]":
+) -> "Callable[[Mapping[str, Value]], Workload | Trace]":
     trace = None
     if not isinstance(workload, Workload | str):
         trace = open_trace(workload, progress)
 
-    def make(parameters: Mapping[str, int]) -> "Workload | Trace":
+    def make(parameters: Mapping[str, Value]) -> "Workload | Trace":
         if trace is None:
             return find_workload(cast(Workload | str, workload), **parameters)
         if parameters:

@@ -133,6 +133,7 @@ struct slubq_cache {
     /* -- tunables, racy -- */
     uint32_t min_partial;
     uint32_t remote_node_defrag_ratio;
+    uint64_t expired_bytes; /* by the last expiry (V4) */
 };
 
 static inline struct slubq_cache *slubq_cache_of(sq_cache *cache)

@@ -76,13 +76,15 @@ static void slubq_describe(sq_cache *base, struct sq_json *json)
         slubq_describe_queues(cache, json, true);
 }
 
-/* V3 has the ratio but does not show it. */
+/* V3 has the ratio but does not show it; V4 shows what the last expiry gave. */
 static void slubq_show_tunables(sq_cache *base, struct sq_json *json)
 {
     const struct slubq_cache *cache = slubq_cache_of(base);
     if (cache->rule.version == 3)
         sq_json_unsigned(json, "remote_node_defrag_ratio",
                          cache->remote_node_defrag_ratio);
+    if (cache->rule.version >= 4)
+        sq_json_unsigned(json, "expire", cache->expired_bytes);
 }
 
 /* ---- state ---- */

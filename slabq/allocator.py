@@ -21,11 +21,15 @@ from slabq.cache import (
     flag_bits,
 )
 from slabq.checks import require_int
+from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 
 __all__ = ["Allocator", "execute"]
+
+NAME_BYTES_MAX = 63
+KMALLOC_MAX = 1 << 40
 
 
 class Allocator:
@@ -145,7 +149,7 @@ class Allocator:
             typesafe_by_rcu=typesafe_by_rcu,
         )
         core = self._core.create_cache(
-            name,
+            _check_name(name),
             require_int("size", size, 1, SIZE_MAX),
             require_int("align", align, 0, ALIGN_MAX),
             flags,
@@ -183,7 +187,7 @@ class Allocator:
         >>> allocator.node_of(allocator.kmalloc(100, cpu=0, node=1))
         1
         """
-        size = require_int("size", size, 0, SIZE_MAX)
+        size = require_int("size", size, 0, KMALLOC_MAX)
         cpu = check_cpu(self._machine, cpu)
         return self._core.kmalloc(cpu, size, check_node(self._machine, node))
 
@@ -382,6 +386,19 @@ class Allocator:
         self._core.check()
 
 
+def _check_name(name: object) -> str:
+    """Return the name of a cache if the kernel's listings could hold it."""
+    if not isinstance(name, str) or not name.isprintable() or " " in name:
+        raise ParameterError(
+            f"name of a cache is {name!r}: accepted are printable letters, no blanks"
+        )
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise ParameterError(
+            f"name of a cache is {name!r}: accepted are 1 to {NAME_BYTES_MAX} bytes"
+        )
+    return name
+
+
 def execute(
     script: str,
     policy: Policy | str,
@@ -420,9 +437,10 @@ def execute(
 
     Examples
     --------
-    >>> text = execute("cache x 64 0 -", "slub", machine=Machine(cpus=1))
-    >>> [line[:6] for line in text.splitlines()]
-    ['{"vars', '{"cmd"']
+    >>> script = "cache example 64 0 -" + chr(10) + "a 0 0 1"
+    >>> text = execute(script, "slub", machine=Machine(cpus=1), kernel="6.1")
+    >>> json.loads(text.splitlines()[1])["objs"]  # slab 0, object 0
+    [[0, 0]]
     """
     value = find_policy(policy, kernel=kernel)
     options: Sequence[tuple[str, int]] = list(value.values().items())

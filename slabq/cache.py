@@ -14,7 +14,7 @@ __all__ = ["Cache", "Place", "geometry"]
 
 ANY_NODE = -1
 COUNT_MAX = 1 << 24
-SIZE_MAX = 1 << 40
+SIZE_MAX = 1 << 22  # the largest block of the page allocator
 ALIGN_MAX = 1 << 22
 SHEAF_CAPACITY_MAX = 1 << 16
 
@@ -115,10 +115,8 @@ class Cache:
         ------
         OutOfMemory
             If no node that may be used has a page.
-        CorruptionError
-            If the cache is destroyed.
         ParameterError
-            If the machine has no such CPU or node.
+            If the machine has no such CPU or node, or the cache is destroyed.
 
         Examples
         --------
@@ -144,10 +142,9 @@ class Cache:
         Raises
         ------
         CorruptionError
-            If the object is free already, not of this cache or not the start of an
-            object, or the cache is destroyed.
+            If the object is free already, not of this cache or not the start of one.
         ParameterError
-            If the machine has no such CPU.
+            If the machine has no such CPU, or the cache is destroyed.
 
         Examples
         --------
@@ -177,10 +174,8 @@ class Cache:
         ------
         OutOfMemory
             If there are not that many.
-        CorruptionError
-            If the cache is destroyed.
         ParameterError
-            If the count or the CPU is not accepted.
+            If the count or the CPU is not accepted, or the cache is destroyed.
 
         Examples
         --------
@@ -234,7 +229,7 @@ class Cache:
 
         Raises
         ------
-        CorruptionError
+        ParameterError
             If the cache is destroyed.
 
         Examples
@@ -433,7 +428,7 @@ class Cache:
 
         Raises
         ------
-        CorruptionError
+        ParameterError
             If the cache is destroyed already.
 
         Examples

@@ -21,6 +21,7 @@ from slabq.policy import (
     kernel_profiles,
     policy_names,
     policy_options,
+    version_key,
 )
 from slabq.table import TEXT_WIDTH, Section, Table
 from slabq.workload import Parameter, workload_kinds
@@ -106,6 +107,7 @@ def kernels_command(as_json: bool, defaults: bool) -> None:
                 "about": profile.about,
                 "options": dict(profile.values),
             }
+    profiles = dict(sorted(profiles.items(), key=lambda item: version_key(item[0])))
     if as_json:
         _print_json(
             [{"name": name, "policies": found} for name, found in profiles.items()]
@@ -164,7 +166,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
 # -- show ------------------------------------------------------------------------------
 
 
-@click.group("show")
+@click.group("show", no_args_is_help=False)
 def show_command() -> None:
     """Everything about one machine or policy."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from slabq.checks import require_choice
+from slabq.checks import list_known, require_choice
 from slabq.cli_options import (
     NUMBER,
     ParamType,
@@ -143,6 +143,10 @@ class _RunCommands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand before the workload too."""
         kinds = workload_kinds()
+        if not args:
+            raise ParameterError(
+                f"no workload given: known are {list_known('', kinds)}"
+            )
         place = next((i for i, word in enumerate(args) if word in kinds), 0)
         if args and place:
             args = [args[place], *args[:place], *args[place + 1 :]]
@@ -214,7 +218,11 @@ def _workload_command(name: str) -> click.Command:
     return made
 
 
-@click.group(cls=_RunCommands, subcommand_metavar="WORKLOAD [OPTIONS]...")
+@click.group(
+    cls=_RunCommands,
+    no_args_is_help=False,
+    subcommand_metavar="WORKLOAD [OPTIONS]...",
+)
 def run_command() -> None:
     """Run WORKLOAD under each policy named and print one comparison table.
 

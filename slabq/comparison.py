@@ -6,12 +6,14 @@ own and never share a column.
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slabq.checks import require_choice
 from slabq.errors import ParameterError
+from slabq.policy import kernel_profiles
 from slabq.result import REPLAY, Result
 from slabq.table import Section, Table
 from slabq.workload import workload_kinds
@@ -19,6 +21,7 @@ from slabq.workload import workload_kinds
 __all__ = ["comparison_table", "figure_label", "policy_labels"]
 
 SHOWN_PARAMETERS = 4  # of a workload, in titles; others if not the default
+DECIMALS_MAX = 6
 MIB = 1 << 20
 _OTHER_LOCKS = ("workload", "wait_lock", "runqueue_lock")
 
@@ -226,9 +229,12 @@ def _baseline_of(group: Sequence[Result], baseline: str | None) -> Result:
     )
 
 
-def format_figure(value: float, figure: str) -> str:
-    """Write a value, in the unit of `figure_label`, with fitting decimals."""
-    return f"{value:.{_describe(figure)[3]}f}"
+def _decimals(group: Sequence[Result], figure: str) -> int:
+    """Decimals that leave three digits of the smallest value, within reason."""
+    values = [abs(_middle(result, figure)) for result in group]
+    smallest = min((value for value in values if value > 0), default=1.0)
+    needed = 2 - math.floor(math.log10(smallest))
+    return min(max(_describe(figure)[3], needed), DECIMALS_MAX)
 
 
 def _ratio(value: float, base: float) -> str:
@@ -242,6 +248,7 @@ def _policy_section(
     base = _middle(_baseline_of(group, baseline), figure)
     heading = "time [s]" if figure == "elapsed_s" else figure_label(figure)
     columns = ["policy", "kernel", heading, "ratio"]
+    decimals = _decimals(group, figure)
     repeated = group[0].repeat_count > 1
     columns += ["min..max"] if repeated else []
     extras = [
@@ -252,26 +259,33 @@ def _policy_section(
     for result, label in zip(group, policy_labels(group), strict=True):
         value = _middle(result, figure)
         row = [label, result.kernel or "-"]
-        row += [format_figure(value, figure), _ratio(value, base)]
-        row += [_range(result, figure)] if repeated else []
+        row += [f"{value:.{decimals}f}", _ratio(value, base)]
+        row += [_range(result, figure, decimals)] if repeated else []
         row += [extra.cell(result) for extra in extras]
         rows.append(row)
     notes = [f"ratio: against {_baseline_of(group, baseline).policy.name}"]
-    if len({result.kernel for result in group}) > 1:
-        notes.append("kernel: the policies are of different kernel profiles, as listed")
-    notes += _option_notes(group)
+    notes += [*_newest_notes(group), *_option_notes(group)]
     return Section(_title(group), columns, rows, notes, left_count=2)
+
+
+def _newest_notes(group: Sequence[Result]) -> list[str]:
+    """Say so if the policies have different profiles, since each has its newest."""
+    newest = {r.policy.name: [None, *kernel_profiles(r.policy.name)][-1] for r in group}
+    own = all(result.kernel == newest[result.policy.name] for result in group)
+    if own and len({result.kernel for result in group}) > 1:
+        return ["kernel: each policy as in the newest kernel profile that has it"]
+    return []
 
 
 def _middle(result: Result, figure: str) -> float:
     return result.spread(figure).median * _describe(figure)[2]
 
 
-def _range(result: Result, figure: str) -> str:
+def _range(result: Result, figure: str, decimals: int) -> str:
     found = result.spread(figure)
     factor = _describe(figure)[2]
     low, high = found.minimum * factor, found.maximum * factor
-    return f"{format_figure(low, figure)}..{format_figure(high, figure)}"
+    return f"{low:.{decimals}f}..{high:.{decimals}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,7 +310,8 @@ class _Extra:
 def _allocator_wait_ns(sample: Mapping[str, Any]) -> float:
     """Time that all CPUs together waited for locks of policy and page allocator."""
     locks = sample["locks"].items()
-    return sum(lock["wait_ns"] for name, lock in locks if name not in _OTHER_LOCKS)
+    waits = [lock["wait_ns"] for name, lock in locks if name not in _OTHER_LOCKS]
+    return float(sum(waits))
 
 
 _EXTRAS = (
@@ -326,10 +341,12 @@ def _sweep_section(
         settings.setdefault(_setting(result, group), {})[label_of[id(result)]] = result
     others = [label for label in labels if label != base_label]
     columns = [*names, *labels, *(f"{label}/{base_label}" for label in others)]
-    rows = [
-        [*map(str, setting), *_sweep_cells(found, labels, base_label, figure)]
-        for setting, found in settings.items()
-    ]
+    decimals = _decimals(group, figure)
+    rows = []
+    for setting, found in settings.items():
+        values = {label: _middle(result, figure) for label, result in found.items()}
+        cells = _sweep_cells(values, labels, base_label, decimals)
+        rows.append([*map(str, setting), *cells])
     notes = [
         f"cells: {figure_label(figure)}",
         *_kernel_notes(group),
@@ -339,12 +356,10 @@ def _sweep_section(
 
 
 def _sweep_cells(
-    found: Mapping[str, Result], labels: Sequence[str], base_label: str, figure: str
+    values: Mapping[str, float], labels: Sequence[str], base_label: str, decimals: int
 ) -> list[str]:
-    values = {label: _middle(result, figure) for label, result in found.items()}
     cells = [
-        format_figure(values[label], figure) if label in values else "-"
-        for label in labels
+        f"{values[name]:.{decimals}f}" if name in values else "-" for name in labels
     ]
     for label in labels:
         if label != base_label:

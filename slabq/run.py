@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
-from slabq.checks import closest_first, require_int
+from slabq.checks import list_known, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import Policy, find_policy, policy_names
@@ -35,8 +35,9 @@ def check_engine(engine: object) -> str:
     """Return `engine` if it is one of this build, or raise `ParameterError`."""
     if engine in ENGINES:
         return str(engine)
-    names = ", ".join(closest_first(str(engine), ENGINES))
-    raise ParameterError(f"unknown engine {engine!r}: accepted: {names}")
+    raise ParameterError(
+        f"unknown engine {engine!r}: accepted: {list_known(engine, ENGINES)}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -371,7 +371,9 @@ static int command_tune_many(struct script *script, const char *command, const c
         return status;
     if (with_events)
         script->step = -1;
+    script->step_is_cpu = strcmp(op, "sharedq") == 0; /* flushed as `queue` does */
     status = script_tune(script, 0, cache, count, names, values);
+    script->step_is_cpu = false;
     if (status != SQ_OK)
         return status;
     script_open(script, command);

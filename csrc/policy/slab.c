@@ -4,9 +4,9 @@
  *
  * The idea: objects in use are nobody's concern, free ones are queued. Each CPU has an
  * array of free objects that it uses without a lock and without touching the objects;
- * arrays are filled and emptied in batches, under the lock of one node. Objects of another
- * node are never queued among one's own: they wait in an alien array and go home a dozen
- * at a time.
+ * arrays are filled and emptied in batches, under the lock of one node. Objects of
+ * another node are never queued among one's own: they wait in an alien array and go
+ * home a dozen at a time.
  *
  *     cpu 0      cpu 1                       cpu 4      cpu 5
  *   [array]    [array]        node 0       [array]    [array]        node 1
@@ -19,25 +19,27 @@
  *   partial --> slab, ...      each: inuse objects, a chain of the free ones,
  *   free --> slab, ...         a colour (offset) that spreads objects over lines
  *
- * A page frame leads to its cache and its slab: `word[3]` is the cache; classic management
- * has the descriptor in `word[0]`, later the descriptor is `lru` and `word` themselves.
+ * A page frame leads to its cache and its slab: `word[3]` is the cache; classic
+ * management has the descriptor in `word[0]`, later the descriptor is `lru` and `word`
+ * themselves.
  *
- * Lock order: alien lock, list_lock of the alien array's target, page allocator. Two list
- * locks are never held at once. Per-CPU arrays are protected by being that CPU with irqs
- * off. A node's shared array and slabs are under its list_lock; `free_objects` and
- * `shared->avail` are also read without it to see whether a refill is worth the lock.
+ * Lock order: alien lock, list_lock of the alien array's target, page allocator. Two
+ * list locks are never held at once. Per-CPU arrays are protected by being that CPU
+ * with irqs off. A node's shared array and slabs are under its list_lock;
+ * `free_objects` and `shared->avail` are also read without it to see whether a refill
+ * is worth the lock.
  *
  * Releases: oracles of 2.6.25, 2.6.35 and 6.1; what lies between is chosen by options
  * (slab_options.h), each read by one small function. Departures:
- *   - CONFIG_DEBUG_SLAB is off: red zones, poison and user tracking are ignored, as a
- *     kernel without it ignores them. STATS are on; they cost no lock.
+ *   - CONFIG_DEBUG_SLAB is off: red zones, poison and user tracking are ignored, as
+ *     a kernel without it ignores them. STATS are on; they cost no lock.
  *   - No memory policies, cpusets or reserves for memory pressure.
- *   - 2.6 frees management that lies outside its slab while it holds the list_lock. Here
- *     it is freed right after unlocking: the pages still go under the lock, and nothing
- *     that can be seen in between depends on the few bytes of management.
- *   - 2.6.24 with noaliencache puts objects into slab lists of the wrong node; here they
- *     go to their own, as from 2.6.25 on.
- *   - The lists of free slabs are counted as they change; 2.6 counts them for STATS.
+ *   - 2.6 frees management outside the slab while it holds the list_lock. Here it is
+ *     freed right after unlocking: the pages still go under the lock, and nothing that
+ *     can be seen in between depends on the few bytes of management.
+ *   - 2.6.24 with noaliencache puts objects into slab lists of the wrong node; here
+ *     they go to their own, as from 2.6.25 on.
+ *   - Free slabs are counted as they come and go; 2.6 counts the list for STATS.
  */
 #include "machine/machine.h"
 #include "policy/policy.h"
@@ -103,8 +105,8 @@ static void slab_link_new(sq_cpu *cpu, struct slab_cache *cache, struct slab *sl
 
 /* ---- growing ---- */
 
-/* Pages for a new slab; irqs are on meanwhile if the caller may wait, so the CPU's array
- * may be another one, or filled or emptied, afterwards. */
+/* Pages for a new slab; irqs are on meanwhile if the caller may wait, so the CPU's
+ * array may be another one, or filled or emptied, afterwards. */
 static struct sq_page *slab_wait_for_pages(sq_cpu *cpu, struct slab_cache *cache,
                                            int32_t node, uint32_t flags)
 {
@@ -118,14 +120,14 @@ static struct sq_page *slab_wait_for_pages(sq_cpu *cpu, struct slab_cache *cache
 }
 
 /* A new slab on exactly this node, on no list yet; NULL if the node has no memory. */
-static struct slab *slab_grow(sq_cpu *cpu, struct slab_cache *cache, uint32_t node_index,
-                              uint32_t flags)
+static struct slab *slab_grow(sq_cpu *cpu, struct slab_cache *cache,
+                              uint32_t node_index, uint32_t flags)
 {
     struct slab_node *node = cache->node[node_index];
     bool is_colour_first = !cache->grows_filled;
     uint64_t offset = is_colour_first ? slab_next_colour(cpu, cache, node) : 0;
-    struct sq_page *page = slab_wait_for_pages(cpu, cache, (int32_t)node_index,
-                                               flags | SQ_ALLOC_THISNODE);
+    struct sq_page *page =
+        slab_wait_for_pages(cpu, cache, (int32_t)node_index, flags | SQ_ALLOC_THISNODE);
     if (page == NULL)
         return NULL;
     if (!is_colour_first)
@@ -214,10 +216,9 @@ static void refill_from_node(sq_cpu *cpu, struct slab_cache *cache,
 }
 
 /* The array is empty: fill it and return one object, or NULL when this node has neither
- * objects nor memory. Later releases fill the array from a new slab before they link it;
- * earlier ones link it and start again. */
-__attribute__((noinline)) static void *slab_refill(sq_cpu *cpu, struct slab_cache *cache,
-                                                   uint32_t flags)
+ * objects nor memory. Later releases fill the array from a new slab before they link
+ * it; earlier ones link it and start again. */
+SLAB_SLOW void *slab_refill(sq_cpu *cpu, struct slab_cache *cache, uint32_t flags)
 {
     struct slab_node *node = cache->node[cpu->node];
     struct array_cache *array = slab_array_of(cache, cpu->index);
@@ -262,8 +263,8 @@ static void *slab_alloc_fallback(sq_cpu *cpu, struct slab_cache *cache, uint32_t
         for (uint32_t i = 0; i < topology->node_count && object == NULL; i++) {
             uint32_t index = topology->fallback[cpu->node][i];
             if (node_free_objects(cpu, cache->node[index]) > 0)
-                object = slab_alloc_from_node(cpu, cache, index,
-                                              flags | SQ_ALLOC_THISNODE);
+                object =
+                    slab_alloc_from_node(cpu, cache, index, flags | SQ_ALLOC_THISNODE);
         }
         if (object != NULL)
             return object;
@@ -319,9 +320,8 @@ static void *slab_alloc_from_node(sq_cpu *cpu, struct slab_cache *cache,
 }
 
 /* The CPU's array is of no help: it is empty, or another node was asked for. */
-__attribute__((noinline)) static void *slab_alloc_slow(sq_cpu *cpu,
-                                                       struct slab_cache *cache,
-                                                       int32_t node, uint32_t flags)
+SLAB_SLOW void *slab_alloc_slow(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
+                                uint32_t flags)
 {
     uint32_t index = node == SQ_NODE_ANY ? cpu->node : (uint32_t)node;
     void *object = NULL;
@@ -332,18 +332,36 @@ __attribute__((noinline)) static void *slab_alloc_slow(sq_cpu *cpu,
     return object;
 }
 
-/* The hit is a compare, a decrement and a load. Requires irqs off; they may be on for a
- * while when a slab has to be made. */
-static inline void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
-                                   uint32_t flags)
+/* The newest object of the CPU's array: a compare, a decrement and a load, the object
+ * is not touched. NULL: the array is empty or another node is asked for. Requires irqs
+ * off. */
+static inline void *slab_alloc_hit(sq_cpu *cpu, struct slab_cache *cache, int32_t node)
 {
     struct array_cache *array = slab_array_of(cache, cpu->index);
-    if (array->avail > 0 && (node == SQ_NODE_ANY || (uint32_t)node == cpu->node)) {
-        array->touched = 1;
-        sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
-        return array->entry[--array->avail];
-    }
-    return slab_alloc_slow(cpu, cache, node, flags);
+    uint32_t avail = array->avail;
+    if (avail == 0 || (node != SQ_NODE_ANY && (uint32_t)node != cpu->node))
+        return NULL;
+    array->avail = avail - 1;
+    array->touched = 1;
+    sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
+    return array->entry[avail - 1];
+}
+
+/* Requires irqs off; they may be on for a while when a slab has to be made. */
+static void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
+                            uint32_t flags)
+{
+    void *object = slab_alloc_hit(cpu, cache, node);
+    return object != NULL ? object : slab_alloc_slow(cpu, cache, node, flags);
+}
+
+/* The rest of slab_alloc, apart so that a hit needs no stack. */
+SLAB_SLOW void *slab_alloc_miss(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
+                                uint32_t flags)
+{
+    void *object = slab_alloc_slow(cpu, cache, node, flags);
+    sq_irq_restore(cpu);
+    return object;
 }
 
 /* ops->alloc */
@@ -351,7 +369,9 @@ static void *slab_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flag
 {
     void *object;
     sq_irq_save(cpu);
-    object = slab_alloc_one(cpu, slab_cache_of(base), node, flags);
+    object = slab_alloc_hit(cpu, slab_cache_of(base), node);
+    if (object == NULL)
+        return slab_alloc_miss(cpu, slab_cache_of(base), node, flags);
     sq_irq_restore(cpu);
     return object;
 }
@@ -373,7 +393,8 @@ static void node_trim_free_slabs(sq_cpu *cpu, struct slab_cache *cache,
     }
 }
 
-/* A slab became empty and is on no list: early releases decide at once whether it stays. */
+/* A slab became empty and is on no list: early releases decide at once whether it
+ * stays. */
 static void node_keep_or_destroy(sq_cpu *cpu, struct slab_cache *cache,
                                  struct slab_node *node, struct slab *slab,
                                  struct sq_list *doomed)
@@ -416,8 +437,8 @@ static void free_block(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *
 
 /* The CPU's array is full: its oldest batch goes to the shared array as far as that has
  * room, and only if it has none at all to the slabs. */
-__attribute__((noinline)) static void slab_flush(sq_cpu *cpu, struct slab_cache *cache,
-                                                 struct array_cache *array)
+SLAB_SLOW void slab_flush(sq_cpu *cpu, struct slab_cache *cache,
+                          struct array_cache *array)
 {
     struct slab_node *node = cache->node[cpu->node];
     struct array_cache *shared;
@@ -444,8 +465,9 @@ __attribute__((noinline)) static void slab_flush(sq_cpu *cpu, struct slab_cache 
 
 /* Bring everything in an alien array home: first into the home node's shared array, the
  * rest into slabs. Requires the alien lock. */
-static void alien_drain(sq_cpu *cpu, struct slab_cache *cache, struct alien_cache *alien,
-                        struct slab_node *home, struct sq_list *doomed)
+static void alien_drain(sq_cpu *cpu, struct slab_cache *cache,
+                        struct alien_cache *alien, struct slab_node *home,
+                        struct sq_list *doomed)
 {
     struct array_cache *array = alien_array(alien);
     if (array->avail == 0)
@@ -461,9 +483,8 @@ static void alien_drain(sq_cpu *cpu, struct slab_cache *cache, struct alien_cach
 
 /* An object of node `target`: into this node's alien array for it, or, without one,
  * straight to its slab. */
-__attribute__((noinline)) static void slab_free_alien(sq_cpu *cpu,
-                                                      struct slab_cache *cache,
-                                                      void *object, uint32_t target)
+SLAB_SLOW void slab_free_alien(sq_cpu *cpu, struct slab_cache *cache, void *object,
+                               uint32_t target)
 {
     struct alien_cache *alien = cache->node[cpu->node]->alien[target];
     struct slab_node *home = cache->node[target];
@@ -500,8 +521,21 @@ static inline uint32_t slab_node_of_object(sq_cpu *cpu, const struct slab_cache 
     return (uint32_t)slab->node;
 }
 
+/* Keep a local object in the CPU's array if that has room. Requires irqs off. */
+static inline bool slab_free_hit(sq_cpu *cpu, struct slab_cache *cache, void *object)
+{
+    struct array_cache *array = slab_array_of(cache, cpu->index);
+    uint32_t avail = array->avail;
+    if (avail >= array->limit)
+        return false;
+    array->entry[avail] = object;
+    array->avail = avail + 1;
+    sq_count(cpu, &cache->base, SLAB_FREEHIT);
+    return true;
+}
+
 /* Requires irqs off. */
-static inline void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object)
+static void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object)
 {
     struct array_cache *array = slab_array_of(cache, cpu->index);
     if (cache->has_nodes) {
@@ -511,18 +545,29 @@ static inline void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *ob
             return;
         }
     }
-    if (array->avail < array->limit)
-        sq_count(cpu, &cache->base, SLAB_FREEHIT);
-    else
-        slab_flush(cpu, cache, array);
+    if (slab_free_hit(cpu, cache, object))
+        return;
+    slab_flush(cpu, cache, array);
     array->entry[array->avail++] = object;
+}
+
+/* The rest of slab_free, apart so that a hit on a machine of one node needs no stack.
+ */
+SLAB_SLOW void slab_free_rest(sq_cpu *cpu, struct slab_cache *cache, void *object)
+{
+    slab_free_one(cpu, cache, object);
+    sq_irq_restore(cpu);
 }
 
 /* ops->free */
 static void slab_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    struct slab_cache *cache = slab_cache_of(base);
     sq_irq_save(cpu);
-    slab_free_one(cpu, slab_cache_of(base), object);
+    if (cache->has_nodes || !slab_free_hit(cpu, cache, object)) {
+        slab_free_rest(cpu, cache, object);
+        return;
+    }
     sq_irq_restore(cpu);
 }
 

@@ -1,10 +1,11 @@
 /*
  * slab_check.h -- does everything hold together? Included by slab.c.
  *
- * Three passes, each of which ends on any memory contents: every slab list, slab and free
- * chain; every queue; then each queued object against the free chains and the other
- * queues. Pointers are looked at before they are followed: they must lie in the machine,
- * and a list may not be longer than its node counts.
+ * Three passes, each of which ends on any memory contents: every slab list, slab and
+ * free chain; every queue; then each queued object against the free chains and the
+ * other queues. Pointers are looked at before they are followed: they must lie in the
+ * machine, and a list may not be longer than its node counts. The memory for it is the
+ * host's, since the machine may have none left.
  */
 #ifndef SQ_SLAB_CHECK_H
 #define SQ_SLAB_CHECK_H
@@ -28,30 +29,6 @@ struct slab_checker {
 #define CHECK_FAIL(checker, ...)                                                       \
     sq_error_set((checker)->error, SQ_E_CORRUPTION, __VA_ARGS__)
 
-/* The page of an object of this cache, or NULL if `object` is not one. */
-static struct sq_page *slab_page_of_object(struct slab_cache *cache, const void *object,
-                                           uint32_t *index)
-{
-    const sq_machine *machine = slab_machine(cache);
-    struct sq_page *page;
-    struct slab *slab;
-    uint64_t offset;
-    if (!sq_machine_owns(machine, object))
-        return NULL;
-    page = sq_page_of_address(machine, object);
-    if (page->state != SQ_PAGE_SLAB || slab_cache_of_page(page) != &cache->base)
-        return NULL;
-    slab = slab_of_page(cache, page);
-    offset = (uint64_t)((uintptr_t)object - (uintptr_t)slab->first_object);
-    if ((const char *)object < slab->first_object || offset % cache->base.size != 0 ||
-        offset / cache->base.size >= cache->geometry.object_count)
-        return NULL;
-    *index = (uint32_t)(offset / cache->base.size);
-    return page;
-}
-
-/* ---- pass 1: lists, slabs, free chains ---- */
-
 /* Can a slab's descriptor lie here? In a page frame later, in the arena before. */
 static bool slab_may_lie_at(const struct slab_cache *cache, const struct slab *slab)
 {
@@ -69,6 +46,32 @@ static bool slab_may_lie_at(const struct slab_cache *cache, const struct slab *s
            (at - frames) % sizeof(struct sq_page) == offsetof(struct sq_page, lru);
 }
 
+/* The page of an object of this cache, or NULL if `object` is not one. */
+static struct sq_page *slab_page_of_object(struct slab_cache *cache, const void *object,
+                                           uint32_t *index)
+{
+    const sq_machine *machine = slab_machine(cache);
+    struct sq_page *page;
+    struct slab *slab;
+    uint64_t offset;
+    if (!sq_machine_owns(machine, object))
+        return NULL;
+    page = sq_page_of_address(machine, object);
+    if (page->state != SQ_PAGE_SLAB || slab_cache_of_page(page) != &cache->base)
+        return NULL;
+    slab = slab_of_page(cache, page);
+    if (!slab_may_lie_at(cache, slab))
+        return NULL;
+    offset = (uint64_t)((uintptr_t)object - (uintptr_t)slab->first_object);
+    if ((const char *)object < slab->first_object || offset % cache->base.size != 0 ||
+        offset / cache->base.size >= cache->geometry.object_count)
+        return NULL;
+    *index = (uint32_t)(offset / cache->base.size);
+    return page;
+}
+
+/* ---- pass 1: lists, slabs, free chains ---- */
+
 static bool bit_test_and_set(uint64_t *bits, uint32_t index)
 {
     uint64_t bit = UINT64_C(1) << (index % 64);
@@ -85,7 +88,8 @@ static bool slab_owns_indexes(const struct slab_cache *cache, struct slab *slab)
     const char *first = cache->is_classic ? (const char *)slab_bufctl(slab)
                                           : (const char *)slab->index_stack;
     size_t bytes = cache->is_classic ? (size_t)count * BUFCTL_BYTES : count;
-    return sq_machine_owns(machine, first) && sq_machine_owns(machine, first + bytes - 1);
+    return sq_machine_owns(machine, first) &&
+           sq_machine_owns(machine, first + bytes - 1);
 }
 
 /* Walk the free objects of a slab and mark each in `is_free`. */
@@ -103,21 +107,22 @@ static int check_free_chain(struct slab_checker *checker, struct slab *slab,
         if (!cache->is_classic)
             index = slab->index_stack[slab->inuse + i];
         if (index >= count || bit_test_and_set(checker->is_free, index))
-            return CHECK_FAIL(checker,
-                              "cache %.60s: slab %u: free entry %u is object %u, which %s",
-                              cache->base.name, serial, i, index,
-                              index >= count ? "does not exist" : "was free already");
+            return CHECK_FAIL(
+                checker, "cache %.60s: slab %u: free entry %u is object %u, which %s",
+                cache->base.name, serial, i, index,
+                index >= count ? "does not exist" : "was free already");
         if (cache->is_classic)
             index = slab_bufctl(slab)[index];
     }
     if (cache->is_classic && index != BUFCTL_END)
-        return CHECK_FAIL(checker,
-                          "cache %.60s: slab %u counts %u free objects, its chain has more",
-                          cache->base.name, serial, free_count);
+        return CHECK_FAIL(
+            checker, "cache %.60s: slab %u counts %u free objects, its chain has more",
+            cache->base.name, serial, free_count);
     return SQ_OK;
 }
 
-/* Check one slab of the list for slabs with `inuse_min` to `inuse_max` objects in use. */
+/* Check one slab of the list for slabs with `inuse_min` to `inuse_max` objects in use.
+ */
 static int check_slab(struct slab_checker *checker, const struct slab_node *node,
                       struct slab *slab, uint32_t inuse_min, uint32_t inuse_max)
 {
@@ -131,23 +136,25 @@ static int check_slab(struct slab_checker *checker, const struct slab_node *node
     base = sq_page_address(slab_machine(cache), page);
     if (page->state != SQ_PAGE_SLAB || slab_cache_of_page(page) != &cache->base ||
         slab_of_page(cache, page) != slab || page->order != cache->geometry.order)
-        return CHECK_FAIL(checker,
-                          "cache %.60s: node %u: the page frame at %p does not lead back "
-                          "to its slab",
-                          cache->base.name, node->index, (void *)base);
+        return CHECK_FAIL(
+            checker,
+            "cache %.60s: node %u: the page frame at %p does not lead back "
+            "to its slab",
+            cache->base.name, node->index, (void *)base);
     if (page->node != node->index || (cache->is_classic && slab->node != node->index))
-        return CHECK_FAIL(checker, "cache %.60s: slab %u of node %u is listed on node %u",
+        return CHECK_FAIL(checker,
+                          "cache %.60s: slab %u of node %u is listed on node %u",
                           cache->base.name, page->serial, page->node, node->index);
     if (slab->first_object + (size_t)cache->geometry.object_count * cache->base.size >
         base + ((size_t)SQ_PAGE_SIZE << page->order))
         return CHECK_FAIL(checker, "cache %.60s: slab %u: its objects pass its end",
                           cache->base.name, page->serial);
     if (slab->inuse < inuse_min || slab->inuse > inuse_max)
-        return CHECK_FAIL(checker,
-                          "cache %.60s: slab %u has %u objects in use: its list takes %u "
-                          "to %u",
-                          cache->base.name, page->serial, slab->inuse, inuse_min,
-                          inuse_max);
+        return CHECK_FAIL(
+            checker,
+            "cache %.60s: slab %u has %u objects in use: its list takes %u "
+            "to %u",
+            cache->base.name, page->serial, slab->inuse, inuse_min, inuse_max);
     return check_free_chain(checker, slab, page->serial);
 }
 
@@ -168,12 +175,13 @@ static int check_list(struct slab_checker *checker, struct slab_node *node,
         struct slab *slab = SQ_LIST_ENTRY(entry, struct slab, list);
         int status;
         if (++sums->slabs > node->total_slabs)
-            return CHECK_FAIL(checker,
-                              "cache %.60s: node %u counts %llu slabs, its lists have more",
-                              checker->cache->base.name, node->index,
-                              (unsigned long long)node->total_slabs);
+            return CHECK_FAIL(
+                checker, "cache %.60s: node %u counts %llu slabs, its lists have more",
+                checker->cache->base.name, node->index,
+                (unsigned long long)node->total_slabs);
         if (!slab_may_lie_at(checker->cache, slab) || entry->prev != before)
-            return CHECK_FAIL(checker, "cache %.60s: node %u: a slab list is broken at %p",
+            return CHECK_FAIL(checker,
+                              "cache %.60s: node %u: a slab list is broken at %p",
                               checker->cache->base.name, node->index, (void *)entry);
         status = check_slab(checker, node, slab, inuse_min, inuse_max);
         if (status == SQ_OK && visit != NULL)
@@ -207,15 +215,14 @@ static int check_node_lists(struct slab_checker *checker, struct slab_node *node
     free_slabs = sums.slabs - free_slabs;
     if (sums.slabs != node->total_slabs || free_slabs != node->free_slabs ||
         sums.free_objects != free_objects)
-        return CHECK_FAIL(checker,
-                          "cache %.60s: node %u counts %llu slabs, %llu free ones, %llu "
-                          "free objects: there are %llu, %llu, %llu",
-                          checker->cache->base.name, node->index,
-                          (unsigned long long)node->total_slabs,
-                          (unsigned long long)node->free_slabs,
-                          (unsigned long long)free_objects, (unsigned long long)sums.slabs,
-                          (unsigned long long)free_slabs,
-                          (unsigned long long)sums.free_objects);
+        return CHECK_FAIL(
+            checker,
+            "cache %.60s: node %u counts %llu slabs, %llu free ones, %llu "
+            "free objects: there are %llu, %llu, %llu",
+            checker->cache->base.name, node->index,
+            (unsigned long long)node->total_slabs, (unsigned long long)node->free_slabs,
+            (unsigned long long)free_objects, (unsigned long long)sums.slabs,
+            (unsigned long long)free_slabs, (unsigned long long)sums.free_objects);
     return SQ_OK;
 }
 
@@ -231,15 +238,16 @@ static int check_each_array(struct slab_checker *checker, array_visitor *visit)
     const struct sq_topology *topology = &slab_machine(cache)->topology;
     int status = SQ_OK;
     for (uint32_t i = 0; i < topology->cpu_count && status == SQ_OK; i++)
-        status = visit(checker, slab_array_of(cache, i), "cpu", i,
-                       topology->node_of_cpu[i]);
+        status =
+            visit(checker, slab_array_of(cache, i), "cpu", i, topology->node_of_cpu[i]);
     for (uint32_t i = 0; i < topology->node_count && status == SQ_OK; i++) {
         struct slab_node *node = cache->node[i];
         if (node->shared != NULL)
             status = visit(checker, node->shared, "shared node", i, i);
         for (uint32_t j = 0; j < topology->node_count && status == SQ_OK; j++)
             if (node->alien[j] != NULL)
-                status = visit(checker, alien_array(node->alien[j]), "alien node", i, j);
+                status =
+                    visit(checker, alien_array(node->alien[j]), "alien node", i, j);
     }
     return status;
 }
@@ -265,11 +273,11 @@ static int array_collect(struct slab_checker *checker, const struct array_cache 
         struct sq_page *page =
             slab_page_of_object(checker->cache, array->entry[i], &index);
         if (page == NULL || page->node != node)
-            return CHECK_FAIL(checker,
-                              "cache %.60s: array of %s %u: entry %u, %p, is no object of "
-                              "this cache on node %u",
-                              checker->cache->base.name, what, owner, i, array->entry[i],
-                              node);
+            return CHECK_FAIL(
+                checker,
+                "cache %.60s: array of %s %u: entry %u, %p, is no object of "
+                "this cache on node %u",
+                checker->cache->base.name, what, owner, i, array->entry[i], node);
         checker->queued[checker->queued_count++] = array->entry[i];
     }
     return SQ_OK;
@@ -279,7 +287,8 @@ static int array_collect(struct slab_checker *checker, const struct array_cache 
 
 static int compare_addresses(const void *a, const void *b)
 {
-    uintptr_t left = (uintptr_t)*(void *const *)a, right = (uintptr_t)*(void *const *)b;
+    uintptr_t left = (uintptr_t) * (void *const *)a,
+              right = (uintptr_t) * (void *const *)b;
     return (left > right) - (left < right);
 }
 
@@ -337,31 +346,29 @@ static int slab_check(sq_cpu *cpu, sq_cache *base, struct sq_error *error)
     struct slab_cache *cache = slab_cache_of(base);
     struct slab_checker checker = {.cpu = cpu, .cache = cache, .error = error};
     size_t bits_bytes = ((size_t)cache->geometry.object_count + 63) / 64 * 8;
-    int status;
-    checker.is_free = sq_meta_alloc(cpu, bits_bytes, cpu->node);
+    int status = SQ_OK;
+    checker.is_free = calloc(1, bits_bytes);
     if (checker.is_free == NULL)
-        return sq_error_set(error, SQ_E_MEMORY, "no memory to check cache %.60s",
-                            base->name);
-    status = SQ_OK;
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "the host has no memory to check cache %.60s", base->name);
     for (uint32_t i = 0; i < cpu->machine->topology.node_count && status == SQ_OK; i++)
         status = check_node_lists(&checker, cache->node[i], NULL);
     if (status == SQ_OK)
         status = check_each_array(&checker, array_count);
     if (status == SQ_OK) {
-        checker.queued = sq_meta_alloc(
-            cpu, (checker.queued_count + 1) * sizeof(void *), cpu->node);
+        checker.queued = calloc(checker.queued_count + 1, sizeof(void *));
         checker.queued_count = 0;
         if (checker.queued == NULL)
-            status = sq_error_set(error, SQ_E_MEMORY, "no memory to check cache %.60s",
-                                  base->name);
+            status =
+                sq_error_set(error, SQ_E_MEMORY,
+                             "the host has no memory to check cache %.60s", base->name);
     }
     if (status == SQ_OK)
         status = check_each_array(&checker, array_collect);
     if (status == SQ_OK)
         status = check_each_once(&checker);
-    if (checker.queued != NULL)
-        sq_meta_free(cpu, checker.queued);
-    sq_meta_free(cpu, checker.is_free);
+    free(checker.queued);
+    free(checker.is_free);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /*
  * Which objects of a slab are free: one bit each, 1 = free, and the objects themselves
- * untouched. Up to 64 objects the bitmap is a word of the page frame; above that it lies
- * behind the last object and the frame counts its set bits.
+ * untouched. Up to 64 objects the bitmap is a word of the page frame; above that it
+ * lies behind the last object and the frame counts its set bits.
  *
  * Requires, for whatever changes bits, the lock that guards the slab's bitmap.
  */
@@ -10,7 +10,8 @@
 
 #include "policy/slubq_cache.h"
 
-/* Objects that fit beside their bitmap: words of the slab, 64 objects and a word each. */
+/* Objects that fit beside their bitmap: words of the slab, 64 objects and a word each.
+ */
 static inline uint32_t slubq_order_objects(uint32_t order, uint32_t size)
 {
     uint64_t bytes = (uint64_t)SQ_PAGE_SIZE << order;
@@ -63,9 +64,8 @@ static inline bool slubq_has_free(const struct sq_page *page)
 static inline uint32_t slubq_index(const struct slubq_cache *cache,
                                    const struct sq_page *page, const void *object)
 {
-    uint64_t offset =
-        (uint64_t)((const char *)object -
-                   sq_page_address(cache->base.heap->machine, page));
+    uint64_t offset = (uint64_t)((const char *)object -
+                                 sq_page_address(cache->base.heap->machine, page));
     return (uint32_t)((offset * cache->index_inverse) >> 32);
 }
 

@@ -1,15 +1,15 @@
 /*
- * Expiry (V4): give back what has not been in use since the last call, from what matters
- * least to what matters most.
+ * Expiry (V4): give back what has not been in use since the last call, from what
+ * matters least to what matters most.
  *
  *   1 empty slabs of a node's partial list     3 a batch of each shared queue
  *   2 a batch of each alien queue              4 a batch of each CPU's queue
  *
  * A queue or list in use is left alone and marked as not in use, so the next call finds
- * it. As posted all four levels run, the sum is the last level's, the walk over the alien
- * queues begins one early, with the shared queue, and ends one early; and node -1, which
- * should mean all nodes, gets no further than the first level but for the marks of the
- * CPUs' queues. The option expire_mended does what was meant.
+ * it. As posted all four levels run, the sum is the last level's, the walk over the
+ * alien queues begins one early, with the shared queue, and ends one early; and node
+ * -1, which should mean all nodes, gets no further than the first level but for the
+ * marks of the CPUs' queues. The option expire_mended does what was meant.
  */
 #ifndef SLUBQ_EXPIRE_H
 #define SLUBQ_EXPIRE_H

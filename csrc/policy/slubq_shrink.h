@@ -60,17 +60,34 @@ static void slubq_flush_cpu(sq_cpu *cpu, sq_cache *base)
 
 /* ---- shrink ---- */
 
-/* Sort the partial list, fullest first, and collect the empty slabs. `bucket` has one list
- * for each count of objects in use. Requires list_lock. */
+/* Free objects of a listed slab. One whose lock is taken is being changed: 0. Requires
+ * list_lock, so that no slab that is free leaves the list meanwhile. */
+static uint32_t slubq_free_count_idle(sq_cpu *cpu, struct slubq_cache *cache,
+                                      struct sq_page *page)
+{
+    sq_lock *lock = &slubq_slab_of(page)->lock;
+    uint32_t free;
+    if (!cache->rule.has_slab_lock)
+        return slubq_free_count(cache, page);
+    if (!sq_lock_try(cpu, lock))
+        return 0;
+    free = slubq_free_count(cache, page);
+    sq_lock_release(cpu, lock);
+    return free;
+}
+
+/* Sort the partial list, fullest first, and collect the empty slabs. `bucket` has one
+ * list for each count of objects in use. Requires list_lock. */
 static void slubq_sort_partial(sq_cpu *cpu, struct slubq_cache *cache,
                                struct slubq_node *node, struct sq_list *bucket,
                                struct slubq_section *section)
 {
     for (uint32_t i = 0; i <= cache->base.slab_object_count; i++)
         sq_list_init(&bucket[i]);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial) {
+    SQ_LIST_EACH_SAFE(link, following, &node->partial)
+    {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
-        uint32_t free = slubq_free_count(cache, page);
+        uint32_t free = slubq_free_count_idle(cpu, cache, page);
         uint32_t objects = slubq_slab_objects(cache, page);
         sq_touch_write(cpu, page, sizeof(*page));
         if (free == objects) {
@@ -96,8 +113,8 @@ static uint64_t slubq_shrink_node(sq_cpu *cpu, struct slubq_cache *cache, uint32
     uint64_t bytes = 0;
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return 0;
-    bucket = sq_meta_alloc(
-        cpu, (cache->base.slab_object_count + 1) * sizeof(*bucket), cpu->node);
+    bucket = sq_meta_alloc(cpu, (cache->base.slab_object_count + 1) * sizeof(*bucket),
+                           cpu->node);
     if (bucket == NULL)
         return 0;
     slubq_section_init(&section);
@@ -106,8 +123,7 @@ static uint64_t slubq_shrink_node(sq_cpu *cpu, struct slubq_cache *cache, uint32
     slubq_sort_partial(cpu, cache, node, bucket, &section);
     sq_lock_release(cpu, &node->list_lock);
     SQ_LIST_EACH(link, &section.emptied)
-        bytes += (uint64_t)SQ_PAGE_SIZE
-                 << SQ_LIST_ENTRY(link, struct sq_page, lru)->order;
+    bytes += (uint64_t)SQ_PAGE_SIZE << SQ_LIST_ENTRY(link, struct sq_page, lru)->order;
     slubq_section_discard(cpu, cache, &section);
     sq_irq_restore(cpu);
     sq_meta_free(cpu, bucket);

@@ -71,13 +71,17 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 
 /*
  * Take the shared and alien queues away. As posted, the objects of alien queues are lost
- * by this: they count as handed out from then on.
+ * by this: nobody has them, and nobody will find them.
  */
 static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {
     if (cache->group_count == 0)
         return;
     sq_on_each_cpu(cpu, slubq_leave_group, cache);
+    for (uint32_t i = 0; i < cache->group_count; i++)
+        for (uint32_t to = 0; to < SQ_NODE_MAX; to++)
+            if (cache->group[i]->alien[to] != NULL)
+                cache->lost_objects += cache->group[i]->alien[to]->objects;
     slubq_groups_free(cpu, cache);
 }
 
@@ -132,7 +136,7 @@ static int slubq_tune_min_partial(sq_cpu *cpu, struct slubq_cache *cache, int64_
                                   struct sq_error *error)
 {
     (void)cpu, (void)error;
-    cache->min_partial = (uint32_t)value;
+    slubq_tunable_set(&cache->min_partial, value);
     return 0;
 }
 
@@ -140,7 +144,7 @@ static int slubq_tune_defrag(sq_cpu *cpu, struct slubq_cache *cache, int64_t val
                              struct sq_error *error)
 {
     (void)cpu, (void)error;
-    cache->remote_node_defrag_ratio = (uint32_t)value;
+    slubq_tunable_set(&cache->remote_node_defrag_ratio, value);
     return 0;
 }
 
@@ -155,7 +159,7 @@ struct slubq_tunable {
 
 static const struct slubq_tunable slubq_tunables[] = {
     {"cpu_queue_size", SLUBQ_QUEUE_MIN, SLUBQ_QUEUE_MAX, 1, 4, slubq_resize_queues},
-    {"shared_queue_size", 0, 10 * SLUBQ_QUEUE_MAX, 3, 4, slubq_resize_shared},
+    {"shared_queue_size", 0, SLUBQ_QUEUE_MAX, 3, 4, slubq_resize_shared},
     {"min_partial", 0, UINT32_MAX, 1, 4, slubq_tune_min_partial},
     {"remote_node_defrag_ratio", 0, UINT32_MAX, 1, 3, slubq_tune_defrag},
     {"expire", -1, SQ_NODE_MAX - 1, 4, 4, slubq_expire},

@@ -59,7 +59,8 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
 int core_check_address(struct core_state *state, allocator_object *allocator,
                          sq_cache *cache, unsigned long long address)
 {
-    const void *owner = sq_ledger_owner(&allocator->ledger, (void *)(uintptr_t)address);
+    void *memory = (void *)(uintptr_t)address;
+    const void *owner = sq_ledger_owner(&allocator->ledger, memory);
     const void *wanted = cache == NULL ? (const void *)allocator->heap : cache;
     const char *from = cache == NULL ? "kmalloc" : cache->name;
     struct sq_object_place place;
@@ -67,22 +68,21 @@ int core_check_address(struct core_state *state, allocator_object *allocator,
         return 0;
     if (owner == (const void *)allocator->heap)
         PyErr_Format(state->corruption_error,
-                     "0x%llx was given out by kmalloc, not by cache %s", address, from);
+                     "%p was given out by kmalloc, not by cache %s", memory, from);
     else if (owner != NULL)
-        PyErr_Format(state->corruption_error, "0x%llx is an object of cache %s, not of %s",
-                     address, ((const sq_cache *)owner)->name, from);
-    else if (cache != NULL &&
-             sq_machine_owns(allocator->machine, (void *)(uintptr_t)address) &&
-             cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        PyErr_Format(state->corruption_error, "%p is an object of cache %s, not of %s",
+                     memory, ((const sq_cache *)owner)->name, from);
+    else if (cache != NULL && sq_machine_owns(allocator->machine, memory) &&
+             cache->ops->locate(cache, memory, &place))
         PyErr_Format(state->corruption_error,
-                     "object %u of slab %u of cache %s (0x%llx) is free already: double "
-                     "free, or never handed out",
-                     place.index, place.serial, from, address);
+                     "object %u of slab %u of cache %s (%p) is free already: double free, "
+                     "or never handed out",
+                     place.index, place.serial, from, memory);
     else
         PyErr_Format(state->corruption_error,
-                     "0x%llx is no live object of %s: a foreign or misaligned pointer, or "
+                     "%p is no live object of %s: a foreign or misaligned pointer, or "
                      "free already",
-                     address, from);
+                     memory, from);
     return -1;
 }
 
@@ -349,8 +349,8 @@ static int check_live(struct core_state *state, allocator_object *self,
 {
     if (sq_ledger_owner(&self->ledger, (void *)(uintptr_t)address) != NULL)
         return 0;
-    PyErr_Format(state->corruption_error, "0x%llx is no live object of this allocator",
-                 address);
+    PyErr_Format(state->corruption_error, "%p is no live object of this allocator",
+                 (void *)(uintptr_t)address);
     return -1;
 }
 

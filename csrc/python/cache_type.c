@@ -363,8 +363,8 @@ static PyObject *cache_locate(PyObject *object, PyObject *argument)
         return NULL;
     if (!cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
         return PyErr_Format(state_of(object)->corruption_error,
-                            "0x%llx is held but is no object of cache %s", address,
-                            cache->name);
+                            "%p is held but is no object of cache %s",
+                            (void *)(uintptr_t)address, cache->name);
     return Py_BuildValue("III", place.serial, place.index, place.node);
 }
 

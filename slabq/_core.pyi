@@ -22,7 +22,6 @@ def describe_workload(
 ) -> tuple[str, str, list[tuple[str, int, int, int, str]]]:
     """Describe the compiled workload whose sq_workload lies at `address`."""
 
-
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 

@@ -41,6 +41,8 @@ _ABOUT_POLICY: Mapping[str, str] = {
     "sheaves": "SLUB under per-CPU arrays (sheaves) and a barn of them by node",
 }
 
+_YOUR_OWN = ("c:FILE.c", "your own in C, on the header in slabq.get_include()")
+
 defaults_option = click.option(
     "--defaults", is_flag=True, help="Every option with its default."
 )
@@ -139,7 +141,7 @@ def machines_command(as_json: bool, defaults: bool) -> None:
 @json_option
 @defaults_option
 def workloads_command(as_json: bool, defaults: bool) -> None:
-    """List the built-in workloads."""
+    """List the workloads."""
     kinds = workload_kinds().values()
     if as_json:
         _print_json(
@@ -154,7 +156,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
         )
         return
     if not defaults:
-        _print_list([(kind.name, kind.about) for kind in kinds])
+        _print_list([*((kind.name, kind.about) for kind in kinds), _YOUR_OWN])
     for kind in kinds if defaults else ():
         click.echo(kind.name)
         rows = [

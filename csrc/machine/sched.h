@@ -66,6 +66,7 @@ struct sq_task {
     sq_cpu *cpu;         /* it runs on, or ran on last */
     uint32_t calls_left; /* of the slice */
     bool slice_is_over;
+    bool is_told_to_stop; /* the owner's */
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;

@@ -124,7 +124,10 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
     for (uint32_t i = 0; i < topology->cpu_count; i++)
         cache->reap_node[i] =
             (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
-    is_made = arrays_make(cpu, &cache->arrays, &cache->tunables);
+    cache->check_bits =
+        sq_meta_alloc(cpu, ((size_t)base->slab_object_count + 63) / 64 * 8, cpu->node);
+    is_made =
+        cache->check_bits != NULL && arrays_make(cpu, &cache->arrays, &cache->tunables);
     for (uint32_t i = 0; i < topology->node_count && is_made; i++)
         is_made = node_make(cpu, cache, i);
     if (is_made)
@@ -172,6 +175,7 @@ static void slab_cache_release(sq_cpu *cpu, sq_cache *base)
     }
     sq_irq_restore(cpu);
     sq_percpu_free(cpu, &cache->arrays);
+    sq_meta_free(cpu, cache->check_bits);
 }
 
 /* ---- shrinking ---- */

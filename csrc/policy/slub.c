@@ -692,85 +692,129 @@ static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page
 
 /* ---- fast paths ---- */
 
-static inline void slub_fast_enter(sq_cpu *cpu, const struct slub_cache *cache)
+/*
+ * The fast paths are a handful of instructions and no calls: pop and push, and one test
+ * of how the release guards them. Everything else is out of line, so that nothing has to
+ * be saved on the way.
+ */
+#define SLUB_OUT_OF_LINE   __attribute__((noinline))
+#define SLUB_LIKELY(test)  __builtin_expect(!!(test), 1)
+
+/* Outcomes of one try at a CPU's free list. */
+enum slub_try {
+    SLUB_TRY_DONE,
+    SLUB_TRY_AGAIN, /* the transaction failed */
+    SLUB_TRY_MISS,  /* the CPU's slab will not do */
+};
+
+/* Take the first object of the CPU's free list. */
+static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
+                                     void **object)
 {
-    if (cache->fast_path == SLUB_FAST_IRQ)
-        sq_irq_save(cpu);
+    struct slub_cpu *local = slub_cpu_of(cpu, cache);
+    uint64_t tid = local->free.second;
+    void *first = local->free.first;
+    *object = first;
+    if (SLUB_LIKELY(first != NULL && slub_node_matches(local->slab, node))) {
+        if (SLUB_LIKELY(sq_local_cas_double(cpu, &local->free, first, tid,
+                                            *slub_free_pointer(cache, first),
+                                            tid + cache->tid_step))) {
+            sq_count(cpu, &cache->base, SLUB_ALLOC_FASTPATH);
+            return SLUB_TRY_DONE;
+        }
+        return SLUB_TRY_AGAIN;
+    }
+    return SLUB_TRY_MISS;
 }
 
-static inline void slub_fast_leave(sq_cpu *cpu, const struct slub_cache *cache)
+/* Put the chain from `head` to `tail` before the CPU's free list. */
+static inline enum slub_try slub_push(sq_cpu *cpu, struct slub_cache *cache,
+                                      const struct sq_page *page, void *head, void *tail,
+                                      uint32_t counted)
 {
-    if (cache->fast_path == SLUB_FAST_IRQ)
-        sq_irq_restore(cpu);
+    struct slub_cpu *local = slub_cpu_of(cpu, cache);
+    uint64_t tid = local->free.second;
+    void *first = local->free.first;
+    if (SLUB_LIKELY(page == local->slab)) {
+        *slub_free_pointer(cache, tail) = first;
+        if (SLUB_LIKELY(sq_local_cas_double(cpu, &local->free, first, tid, head,
+                                            tid + cache->tid_step))) {
+            sq_count_by(cpu, &cache->base, SLUB_FREE_FASTPATH, counted);
+            return SLUB_TRY_DONE;
+        }
+        return SLUB_TRY_AGAIN;
+    }
+    return SLUB_TRY_MISS;
 }
 
-/* The slow part of an allocation, from the state the fast path left. */
-static __attribute__((noinline)) void *slub_alloc_miss(sq_cpu *cpu,
-                                                       struct slub_cache *cache,
-                                                       int32_t node, uint32_t flags)
+/* The slow part of an allocation, and all of it where releases guard the fast path by
+ * other means than the exchange: interrupts off, or RT's local lock and no fast path. */
+static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache *cache,
+                                                 int32_t node, uint32_t flags)
 {
+    enum slub_try outcome = SLUB_TRY_MISS;
     void *object;
-    if (cache->fast_path != SLUB_FAST_IRQ)
-        sq_irq_save(cpu);
-    object = slub_alloc_slow(cpu, cache, node, flags);
+    sq_irq_save(cpu);
+    if (cache->fast_path == SLUB_FAST_IRQ)
+        outcome = slub_pop(cpu, cache, node, &object);
+    if (outcome == SLUB_TRY_MISS)
+        object = slub_alloc_slow(cpu, cache, node, flags);
     sq_irq_restore(cpu);
+    if (outcome == SLUB_TRY_DONE)
+        sq_touch_read(cpu, object, sizeof(void *));
     return object;
 }
 
 static inline void *slub_alloc_object(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                                       uint32_t flags)
 {
-    struct slub_cpu *local = slub_cpu_of(cpu, cache);
-    slub_fast_enter(cpu, cache);
-    for (;;) {
-        uint64_t tid = local->free.second;
-        void *object = local->free.first;
-        if (object == NULL || !slub_node_matches(local->slab, node) ||
-            cache->fast_path == SLUB_FAST_LOCAL_LOCK)
-            return slub_alloc_miss(cpu, cache, node, flags);
-        if (sq_local_cas_double(cpu, &local->free, object, tid,
-                                slub_next(cpu, cache, object), tid + cache->tid_step)) {
-            sq_count(cpu, &cache->base, SLUB_ALLOC_FASTPATH);
-            slub_fast_leave(cpu, cache);
-            return object;
-        }
+    enum slub_try outcome;
+    void *object;
+    if (cache->fast_path != SLUB_FAST_CMPXCHG)
+        return slub_alloc_guarded(cpu, cache, node, flags);
+    while ((outcome = slub_pop(cpu, cache, node, &object)) == SLUB_TRY_AGAIN)
         sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
-    }
+    if (outcome == SLUB_TRY_MISS)
+        return slub_alloc_guarded(cpu, cache, node, flags);
+    sq_touch_read(cpu, object, sizeof(void *));
+    return object;
 }
 
-static __attribute__((noinline)) void slub_free_miss(sq_cpu *cpu,
-                                                     struct slub_cache *cache,
-                                                     struct sq_page *page, void *head,
-                                                     void *tail, uint32_t count)
+/* As slub_alloc_guarded. On RT the free path has a fast part under the local lock. */
+static SLUB_OUT_OF_LINE void slub_free_guarded(sq_cpu *cpu, struct slub_cache *cache,
+                                               struct sq_page *page, void *head,
+                                               void *tail, uint32_t count,
+                                               uint32_t counted)
 {
-    if (cache->fast_path != SLUB_FAST_IRQ)
-        sq_irq_save(cpu);
-    slub_free_slow(cpu, cache, page, head, tail, count);
+    enum slub_try outcome = SLUB_TRY_MISS;
+    sq_irq_save(cpu);
+    if (cache->fast_path != SLUB_FAST_CMPXCHG)
+        outcome = slub_push(cpu, cache, page, head, tail, counted);
+    if (outcome == SLUB_TRY_MISS)
+        slub_free_slow(cpu, cache, page, head, tail, count);
     sq_irq_restore(cpu);
+    sq_touch_read(cpu, page, sizeof(*page));
+    if (outcome == SLUB_TRY_DONE)
+        sq_touch_write(cpu, tail, sizeof(void *));
 }
 
-/* Free `count` objects of one slab, chained from `head` to `tail`. */
+/* Free `count` objects of one slab, chained from `head` to `tail`; `counted` is what the
+ * release adds to its counter for them. */
 static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
                                      struct sq_page *page, void *head, void *tail,
                                      uint32_t count, uint32_t counted)
 {
-    struct slub_cpu *local = slub_cpu_of(cpu, cache);
-    slub_fast_enter(cpu, cache);
-    for (;;) {
-        uint64_t tid = local->free.second;
-        void *first = local->free.first;
-        if (page != local->slab) {
-            slub_free_miss(cpu, cache, page, head, tail, count);
-            return;
-        }
-        slub_set_next(cpu, cache, tail, first);
-        if (sq_local_cas_double(cpu, &local->free, first, tid, head,
-                                tid + cache->tid_step)) {
-            sq_count_by(cpu, &cache->base, SLUB_FREE_FASTPATH, counted);
-            slub_fast_leave(cpu, cache);
-            return;
-        }
-        sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
+    enum slub_try outcome = SLUB_TRY_MISS;
+    if (SLUB_LIKELY(cache->fast_path == SLUB_FAST_CMPXCHG)) {
+        while ((outcome = slub_push(cpu, cache, page, head, tail, counted)) ==
+               SLUB_TRY_AGAIN)
+            sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
+    }
+    if (outcome == SLUB_TRY_MISS) {
+        slub_free_guarded(cpu, cache, page, head, tail, count, counted);
+    } else {
+        sq_touch_read(cpu, page, sizeof(*page));
+        sq_touch_write(cpu, tail, sizeof(void *));
     }
 }
 
@@ -782,7 +826,6 @@ static void *slub_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flag
 static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
-    sq_touch_read(cpu, page, sizeof(*page));
     SQ_ASSERT(page->state == SQ_PAGE_SLAB);
     slub_free_objects(cpu, (struct slub_cache *)base, page, object, object, 1, 1);
 }
@@ -824,7 +867,6 @@ static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, size_t count
             break;
         }
     }
-    sq_touch_read(cpu, page, sizeof(*page));
     slub_free_objects(cpu, cache, page, head, tail, taken,
                       SLUB_OPTION(cache, bulk_statistics) != 0 ? taken : 1);
     return left;

@@ -333,9 +333,14 @@ static uint32_t env_cpu_count(sq_task *task)
     return sq_task_step(task)->machine->topology.cpu_count;
 }
 
+/* A task is told once; if it asks again it did not listen, and leaves. */
 static bool env_should_stop(sq_task *task)
 {
-    return sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    if (task->is_told_to_stop)
+        sq_task_abandon(task);
+    sq_cpu_poll(task->cpu);
+    task->is_told_to_stop = sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    return task->is_told_to_stop;
 }
 
 static void *env_argument(sq_task *task)

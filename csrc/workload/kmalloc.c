@@ -25,7 +25,7 @@
     X(count, 10000, 1, 10000000, "objects of a CPU and loop")                          \
     X(loops, 1, 1, 1000000, "how often the test is made")                              \
     X(bulk, 16, 1, 250, "objects of a bulk call")                                      \
-    X(cpus, 0, 0, 256, "CPUs at once; 0: all for concurrent and remote-free, else one")
+    X(at_once, 0, 0, 256, "CPUs at once; 0: all for concurrent, remote-free, else one")
 
 enum {
 #define PARAMETER_ENUM(name, value, minimum, maximum, help) PARAMETER_##name,
@@ -154,11 +154,11 @@ static uint32_t kmalloc_cpu_count(const struct sq_env *env, sq_task *task,
     uint32_t all = env->cpu_count(task);
     bool takes_all = values[PARAMETER_test] == TEST_CONCURRENT ||
                      values[PARAMETER_test] == TEST_REMOTE_FREE;
-    int64_t count = values[PARAMETER_cpus];
+    int64_t count = values[PARAMETER_at_once];
     if (count == 0)
         count = takes_all ? all : 1;
     if (count < least || count > (int64_t)all) {
-        (void)snprintf(text, sizeof(text), "cpus is %lld: accepted are %u to %u%s",
+        (void)snprintf(text, sizeof(text), "at_once is %lld: accepted are %u to %u%s",
                        (long long)count, least, all,
                        all < least ? ", and the machine has too few" : "");
         env->fail(task, text);

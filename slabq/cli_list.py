@@ -24,7 +24,7 @@ from slabq.policy import (
     version_key,
 )
 from slabq.table import TEXT_WIDTH, Section, Table
-from slabq.workload import Parameter, workload_kinds
+from slabq.workload import Kind, Parameter, workload_kinds
 
 __all__ = [
     "kernels_command",
@@ -41,7 +41,9 @@ _ABOUT_POLICY: Mapping[str, str] = {
     "sheaves": "SLUB under per-CPU arrays (sheaves) and a barn of them by node",
 }
 
-_YOUR_OWN = ("c:FILE.c", "your own in C, on the header in slabq.get_include()")
+_YOUR_OWN = Kind(
+    "c:FILE.c", "your own in C, on the header in slabq.get_include()", parameters={}
+)
 
 defaults_option = click.option(
     "--defaults", is_flag=True, help="Every option with its default."
@@ -142,7 +144,7 @@ def machines_command(as_json: bool, defaults: bool) -> None:
 @defaults_option
 def workloads_command(as_json: bool, defaults: bool) -> None:
     """List the workloads."""
-    kinds = workload_kinds().values()
+    kinds = [*workload_kinds().values(), _YOUR_OWN]
     if as_json:
         _print_json(
             [
@@ -156,7 +158,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
         )
         return
     if not defaults:
-        _print_list([*((kind.name, kind.about) for kind in kinds), _YOUR_OWN])
+        _print_list([(kind.name, kind.about) for kind in kinds])
     for kind in kinds if defaults else ():
         click.echo(kind.name)
         rows = [

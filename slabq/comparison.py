@@ -270,7 +270,7 @@ def _policy_section(
 
 
 def _latency_notes(group: Sequence[Result]) -> list[str]:
-    """Times that the workload itself took, as a wake-up's."""
+    """List the times that the workload itself took, as a wake-up's."""
     return [
         f"{path}, {label}: p50 {found['p50']:.0f}, p99 {found['p99']:.0f}, "
         f"max {found['max']:.0f} ns of {found['count']:.0f}"

@@ -195,7 +195,7 @@ def _load(name: str, path: Path, source: str) -> tuple[object, int]:
             ) from None
     try:
         return library, int(ffi.cast("uintptr_t", getattr(library, symbol)))
-    except AttributeError:
+    except (AttributeError, KeyError):
         raise ParameterError(
             f"workload {name!r} has no symbol {symbol!r}: accepted is a struct "
             "sq_workload that is not static"
@@ -237,7 +237,7 @@ def _compile(name: str, path: Path, target: Path) -> None:
 def _first_message(text: str, path: Path) -> str:
     """Return the compiler's first complaint, with the file's own name for its path."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("error:", "undefined reference", "frame", "warning:"):
+    for mark in ("undefined reference", "error:", "frame", "warning:"):
         for line in lines:
             if mark in line:
                 return line.replace(str(path.absolute()), path.name)

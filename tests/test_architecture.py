@@ -136,8 +136,8 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
     {"errors", "version", "_core"},
-    {"checks", "data", "dtypes", "stats", "topology"},
-    {"machine", "policy", "workload", "trace"},
+    {"checks", "data", "dtypes", "loadfile", "stats", "topology"},
+    {"machine", "policy", "workload", "cworkload", "trace"},
     {"allocator", "cache", "progress", "slabinfo", "table"},
     {"result"},
     {"results"},

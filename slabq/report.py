@@ -28,6 +28,7 @@ __all__ = [
     "write_report",
 ]
 
+WHOLE_ROW = "whole row"
 DIGITS = 4  # significant ones of a simulated figure
 
 
@@ -90,7 +91,7 @@ def _figure_section(rebuilt: RebuiltTable) -> Section:
             )
     seeds = len(rebuilt.seeds)
     headings = [table.row_heading, "column", "published", "slabq", f"{seeds} seeds"]
-    title = f"{table.title}: figures [{table.unit}], {table.better} is better"
+    title = f"{table.id}: figures [{table.unit}], {table.better} is better"
     notes = ["* a constant was fitted on this cell"] if table.fitted else []
     return Section(title, headings, rows, notes, left_count=2)
 
@@ -99,17 +100,15 @@ def _ratio_section(rebuilt: RebuiltTable) -> Section:
     """Set ratios side by side with their verdicts, one line a cell."""
     table = rebuilt.published
     columns = [c for c in _run_columns(rebuilt) if c != table.baseline]
-    several = len(columns) > 1
     rows = []
     for row in rebuilt.rows:
         for number, column in enumerate(columns):
-            cells = [row.label if number == 0 else "", column]
-            cells += _ratio_cells(row, column)
-            cells += [_row_verdict(row) if number == 0 else ""] if several else []
-            rows.append(cells)
+            label = row.label if number == 0 else ""
+            rows.append([label, column, *_ratio_cells(row, column)])
+        if len(columns) > 1:
+            rows.append(["", WHOLE_ROW, "", "", "", row.verdict or "-"])
     headings = [table.row_heading, "column", "published", "slabq", "seeds", "verdict"]
-    headings += ["row"] if several else []
-    title = f"{table.title}: ratios to {table.baseline}"
+    title = f"{table.id}: ratios to {table.baseline}"
     return Section(title, headings, rows, [_agreement(rebuilt)], left_count=2)
 
 
@@ -123,10 +122,6 @@ def _ratio_cells(row: RebuiltRow, column: str) -> list[str]:
         ratio_span(row.ratio_spreads[column]),
         verdict,
     ]
-
-
-def _row_verdict(row: RebuiltRow) -> str:
-    return row.verdict or "-"
 
 
 def _agreement(rebuilt: RebuiltTable) -> str:
@@ -156,7 +151,7 @@ def _share_section(rebuilt: RebuiltTable) -> Section | None:
         for row in rebuilt.rows
         for column in _run_columns(rebuilt)
     ]
-    title = f"{rebuilt.published.title}: CPU time in {' + '.join(share.functions)}"
+    title = f"{rebuilt.id}: CPU time in {' + '.join(share.functions)}"
     headings = [rebuilt.published.row_heading, "column", "published", "slabq"]
     return Section(title, headings, rows, left_count=2)
 
@@ -173,7 +168,7 @@ def _count_section(rebuilt: RebuiltTable, name: str) -> Section | None:
                 [row.label, column, published, f"{counts['slabq'][column]:.0f}"]
             )
     headings = [rebuilt.published.row_heading, "column", "published", "slabq"]
-    title = f"{rebuilt.published.title}: {words} of the command"
+    title = f"{rebuilt.id}: {words} of the command"
     return Section(title, headings, rows, left_count=2) if rows else None
 
 
@@ -182,7 +177,7 @@ def _source_notes(rebuilt: RebuiltTable) -> list[str]:
     table, window = rebuilt.published, rebuilt.published.windows[rebuilt.window]
     seeds = ", ".join(map(str, rebuilt.seeds))
     lines = [
-        f"published by {table.author}: {table.source}",
+        f"{table.title}; published by {table.author}: {table.source}",
         f"there: {table.machine}; {table.kernel}; {table.command}",
         f"slabq: simulated; machine {table.machine_name}, workload {table.workload}, "
         f"{rebuilt.window} window of {window.measure_operations} operations after "

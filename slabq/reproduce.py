@@ -101,8 +101,8 @@ class Simulator:
         return ""
 
     def _parts(self, cell: Cell) -> tuple[Any, Any, Any]:
-        policy = find_policy(cell.policy, kernel=cell.kernel, **dict(cell.options))
         workload = find_workload(cell.workload, **dict(cell.parameters))
+        policy = find_policy(cell.policy, kernel=cell.kernel, **dict(cell.options))
         return workload, policy, find_machine(cell.machine)
 
     def identity(self, cell: Cell) -> Mapping[str, Any]:
@@ -175,9 +175,11 @@ class Store:
             except (ValueError, TypeError, KeyError):
                 continue  # cut off when it was interrupted: that run is done again
 
-    def get(self, key: str) -> Sample | None:
-        """Return the run of that key, if it is there."""
-        return self._runs.get(key)
+    def __contains__(self, key: str) -> bool:
+        return key in self._runs
+
+    def __getitem__(self, key: str) -> Sample:
+        return self._runs[key]
 
     def put(self, key: str, sample: Sample) -> None:
         """Keep a run; it is in the file when this returns."""
@@ -259,7 +261,7 @@ def rebuild(
             identity = laboratory.identity(cell)
             keys |= {(cell, seed): run_key(identity, seed) for seed in seeds}
     _run_missing(keys, laboratory, store, progress)
-    samples = {run: store.get(key) or {} for run, key in keys.items()}
+    samples = {run: store[key] for run, key in keys.items()}
     return Reproduction(
         [
             _rebuilt(table, window, tuple(seeds), lacking[table.id], samples)
@@ -285,7 +287,7 @@ def _run_missing(
     progress: ProgressFunction | bool | None,
 ) -> None:
     """Run what the store does not have, and keep each run as soon as it is done."""
-    missing = [run for run, key in keys.items() if store.get(key) is None]
+    missing = [run for run, key in keys.items() if key not in store]
     parts = _Parts(progress, len(missing)) if callable(progress) else None
     show = None if parts is not None or progress is None else bool(progress)
     title = f"{len(missing)} of {len(keys)} runs"

@@ -3,10 +3,14 @@
 Imported only when something is drawn, since it needs matplotlib.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from slabq.checks import require_choice
 from slabq.reproduction import RebuiltTable
@@ -14,9 +18,16 @@ from slabq.reproduction import RebuiltTable
 __all__ = ["FORMS", "draw_rebuilt_table", "plot_rebuilt_table"]
 
 FORMS = ("ratios", "figures")
-LOG_FROM = 4.0  # span of ratios from which their axis is logarithmic
+LOG_FROM = 4.0  # largest over smallest from which an axis is logarithmic
 CLUSTER_WIDTH = 0.7
 LONG_LABELS = 60  # letters of all row labels from which they are slanted
+PUBLISHED_MARK: Mapping[str, Any] = {
+    "marker": "D",
+    "linestyle": "none",
+    "fillstyle": "none",
+    "markersize": 9,
+}
+SLABQ_MARK: Mapping[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 5}
 
 
 def plot_rebuilt_table(
@@ -32,7 +43,7 @@ def plot_rebuilt_table(
         Where to draw. Default: new axes.
     what : {"ratios", "figures"}
         ``ratios``: of every row and column to the baseline. ``figures``: slabq's over
-        the published ones, on equal logarithmic axes.
+        the published ones, on equal axes.
 
     Returns
     -------
@@ -104,6 +115,21 @@ def _arms(
     return below, above
 
 
+def _number_log_axis(axis: Axis) -> None:
+    """Write 1, 2, 5, 10 in place of powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _ratio_marks(columns: Sequence[tuple[str, str]]) -> list[Line2D]:
+    """Make a legend: what the marks are, then the colour of each column."""
+    published = Line2D([], [], color="0.3", label="published", **PUBLISHED_MARK)
+    slabq = Line2D([], [], color="0.3", label="slabq, range of seeds", **SLABQ_MARK)
+    colours = [Line2D([], [], color=color, label=name) for name, color in columns]
+    return [published, slabq, *colours]
+
+
 def _draw_figures(ax: Axes, rebuilt: RebuiltTable) -> None:
     seen: list[float] = []
     for column in _columns(rebuilt, baseline=True):
@@ -124,12 +150,15 @@ def _draw_figures(ax: Axes, rebuilt: RebuiltTable) -> None:
         )
         seen += [*published, *lows, *highs]
     if seen:
-        ends = (min(seen) / 1.15, max(seen) * 1.15)
+        ends = (min(seen) / 1.1, max(seen) * 1.1)
         ax.plot(ends, ends, color="0.5", linewidth=1, label="slabq = published")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
         ax.set_xlim(ends)
         ax.set_ylim(ends)
+        if max(seen) / min(seen) >= LOG_FROM:
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            _number_log_axis(ax.xaxis)
+            _number_log_axis(ax.yaxis)
         ax.legend(fontsize="small")
     unit = rebuilt.published.unit
     ax.set_xlabel(f"published [{unit}]")
@@ -159,12 +188,17 @@ def _draw_ratios(ax: Axes, rebuilt: RebuiltTable) -> None:
     ax.set_xlabel(table.row_heading)
     if max(seen) / min(seen) >= LOG_FROM:
         ax.set_yscale("log")
+        _number_log_axis(ax.yaxis)
     what = f"ratio to {table.baseline}, of figures in {table.unit}"
     ax.set_ylabel(f"{what}\n({table.better} is better)")
     ax.set_title(f"{rebuilt.id}: ratios", fontsize="medium")
     ax.grid(axis="y", alpha=0.3)
-    if columns:
-        ax.legend(fontsize="small", ncols=2)
+    ax.legend(
+        handles=_ratio_marks([(name, _color(rebuilt, name)) for name in columns]),
+        fontsize="small",
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+    )
 
 
 def _draw_ratio_column(
@@ -177,8 +211,7 @@ def _draw_ratio_column(
     points = [(x, y) for x, y in published if y is not None]
     if points:
         xs, ys = zip(*points, strict=True)
-        label = f"{column}, published"
-        ax.plot(xs, ys, "D", color=color, fillstyle="none", markersize=9, label=label)
+        ax.plot(xs, ys, color=color, **PUBLISHED_MARK)
         drawn += ys
     if rows:
         spreads = [row.ratio_spreads[column] for row in rebuilt.rows]
@@ -189,11 +222,9 @@ def _draw_ratio_column(
             [i + offset for i, _ in rows],
             middles,
             yerr=_arms(middles, lows, highs),
-            fmt="o",
             color=color,
             capsize=3,
-            markersize=5,
-            label=f"{column}, slabq",
+            **SLABQ_MARK,
         )
         drawn += [*lows, *highs]
     return drawn

@@ -56,9 +56,7 @@ def cell_value(table: PublishedTable, row: Row, sample: Sample) -> float:
     if name == ELAPSED:
         value *= row.operations / figure_in(sample, "operations")
     if value <= 0:
-        raise Error(
-            f"figure {name!r} of a run is {value:g}: accepted is a positive one"
-        )
+        raise Error(f"figure {name!r} of a run is {value:g}: accepted is above 0")
     return value * table.factor
 
 

@@ -1,14 +1,19 @@
 """The commands around published tables: tables, show table, reproduce."""
 
 import json
+import multiprocessing
 import os
+import signal
 import textwrap
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
-from slabq.checks import require_choice
-from slabq.cli_options import format_option, json_option, print_table
+from slabq.checks import require_choice, require_int
+from slabq.cli_options import NUMBER, format_option, json_option, print_table
 from slabq.errors import ParameterError
 from slabq.published import PublishedTable, find_table, published_tables
 from slabq.table import FORMATS, TEXT_WIDTH
@@ -16,6 +21,7 @@ from slabq.table import FORMATS, TEXT_WIDTH
 __all__ = ["print_published", "reproduce_command", "tables_command"]
 
 STATUS_NOT_ALL = 1
+JOBS_MAX = 256
 
 
 @click.command("tables")
@@ -92,10 +98,35 @@ def _check_output(output: str | None) -> None:
         )
 
 
+def _executor(jobs: Any) -> AbstractContextManager[Executor | None]:
+    """Make what runs `jobs` simulations at a time, each in a process of its own."""
+    default = len(os.sched_getaffinity(0))
+    count = require_int("jobs", default if jobs is None else jobs, 1, JOBS_MAX)
+    if count == 1:
+        return nullcontext()
+    return ProcessPoolExecutor(
+        count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_end_on_interrupt,
+    )
+
+
+def _end_on_interrupt() -> None:
+    """Let Ctrl-C end this process without a word; the first one tells of it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @click.command("reproduce")
 @click.argument("table_ids", metavar="[ID]...", nargs=-1)
 @click.option("--quick", is_flag=True, help="Shorter warm-up and windows.")
 @click.option("-o", "--output", metavar="DIR", help="Folder for report and data.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=NUMBER,
+    default=None,
+    help="Runs at a time. [default: one for each CPU of the host]",
+)
 @json_option
 @format_option
 @click.pass_context
@@ -104,6 +135,7 @@ def reproduce_command(
     table_ids: tuple[str, ...],
     quick: bool,
     output: str | None,
+    jobs: Any,
     as_json: bool,
     format_name: str,
 ) -> None:
@@ -116,7 +148,8 @@ def reproduce_command(
 
     require_choice("format", format_name, FORMATS)
     _check_output(output)
-    found = reproduce(*table_ids, quick=quick, output=output)
+    with _executor(jobs) as executor:
+        found = reproduce(*table_ids, quick=quick, output=output, executor=executor)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=1))
     else:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -244,6 +245,7 @@ def rebuild(
     quick: bool = False,
     seeds: Sequence[int] = SEEDS,
     store: Store | None = None,
+    executor: Executor | None = None,
     progress: ProgressFunction | bool | None = None,
 ) -> Reproduction:
     """Rebuild `tables` in `laboratory`; see `reproduce`.
@@ -260,7 +262,7 @@ def rebuild(
         for cell in _cells(table, window, lacking[table.id]):
             identity = laboratory.identity(cell)
             keys |= {(cell, seed): run_key(identity, seed) for seed in seeds}
-    _run_missing(keys, laboratory, store, progress)
+    _run_missing(keys, laboratory, store, executor, progress)
     samples = {run: store[key] for run, key in keys.items()}
     return Reproduction(
         [
@@ -284,18 +286,48 @@ def _run_missing(
     keys: Mapping[tuple[Cell, int], str],
     laboratory: Laboratory,
     store: Store,
+    executor: Executor | None,
     progress: ProgressFunction | bool | None,
 ) -> None:
     """Run what the store does not have, and keep each run as soon as it is done."""
-    missing = [run for run, key in keys.items() if key not in store]
+    missing = {run: key for run, key in keys.items() if key not in store}
     parts = _Parts(progress, len(missing)) if callable(progress) else None
     show = None if parts is not None or progress is None else bool(progress)
     title = f"{len(missing)} of {len(keys)} runs"
     with ProgressBar(title, len(missing), show=False if parts else show) as bar:
         told = parts or bar
-        for cell, seed in missing:
-            store.put(keys[cell, seed], laboratory.run(cell, seed, told))
+        done = (
+            _run_in_turn(missing, laboratory, told)
+            if executor is None
+            else _run_on(missing, laboratory, executor)
+        )
+        for key, sample in done:
+            store.put(key, sample)
             told.next_part()
+
+
+def _run_in_turn(
+    missing: Mapping[tuple[Cell, int], str],
+    laboratory: Laboratory,
+    progress: ProgressFunction,
+) -> Iterator[tuple[str, Sample]]:
+    for (cell, seed), key in missing.items():
+        yield key, laboratory.run(cell, seed, progress)
+
+
+def _run_on(
+    missing: Mapping[tuple[Cell, int], str], laboratory: Laboratory, executor: Executor
+) -> Iterator[tuple[str, Sample]]:
+    """Give all runs to `executor`; whatever ends this takes back those not begun."""
+    futures: dict[Future[Sample], str] = {}
+    try:
+        for (cell, seed), key in missing.items():
+            futures[executor.submit(laboratory.run, cell, seed, None)] = key
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 class _Parts:
@@ -335,6 +367,7 @@ def reproduce(
     *tables: PublishedTable | str,
     quick: bool = False,
     output: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
     progress: ProgressFunction | bool | None = None,
 ) -> Reproduction:
     """Rebuild published tables on the engine ``sim``.
@@ -349,6 +382,9 @@ def reproduce(
     output : path-like, optional
         Folder for the report, the plots, the data and the runs that are kept. Default:
         runs are kept in the user's cache folder, and nothing else is written.
+    executor : concurrent.futures.Executor, optional
+        Who runs the cells, dask's included; they do not depend on each other. Default:
+        this process, one after the other.
     progress : callable or bool, optional
         A function that is called with the fraction done; False for no progress bar.
         Default: a bar on a terminal, if it takes longer than two seconds.
@@ -392,7 +428,12 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
     store = Store(cache_path() if folder is None else folder / CACHE_FILE)
     found = rebuild(
-        wanted, laboratory=laboratory, quick=quick, store=store, progress=progress
+        wanted,
+        laboratory=laboratory,
+        quick=quick,
+        store=store,
+        executor=executor,
+        progress=progress,
     )
     if folder is not None:
         from slabq.report import write_report

@@ -68,8 +68,8 @@ def ratio_error(published: float, ratio: float) -> float:
 
     Examples
     --------
-    >>> ratio_error(0.8, 0.6)
-    0.25000000000000006
+    >>> ratio_error(2.0, 1.5)
+    0.25
     """
     return abs(ratio / published - 1)
 

@@ -6,6 +6,8 @@ Nothing is simulated here: a laboratory of plain numbers stands in for the engin
 import base64
 import importlib
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from html.parser import HTMLParser
 
 import pytest
@@ -24,6 +26,7 @@ from slabq.verdict import (
 )
 
 module = importlib.import_module("slabq.reproduce")
+commands = importlib.import_module("slabq.cli_reproduce")
 
 IDS = list(published_tables())
 every_table = pytest.mark.parametrize("table_id", IDS)
@@ -293,6 +296,29 @@ def test_quick_runs_are_not_taken_for_full_ones(small, tmp_path):
     rebuild(small, full, store=module.Store(path))
 
     assert len(full.ran) == 18
+
+
+def test_an_executor_makes_the_same_tables(small):
+    laboratory = Numbers()
+
+    with ThreadPoolExecutor(2) as executor:
+        found = rebuild(small, laboratory, executor=executor)
+
+    assert len(laboratory.ran) == 18
+    assert found.to_dict() == rebuild(small).to_dict()
+
+
+def test_an_executor_that_fails_keeps_what_was_finished(small, tmp_path):
+    path = tmp_path / "runs.jsonl"
+    second = Numbers()
+
+    with ThreadPoolExecutor(1) as executor, pytest.raises(KeyboardInterrupt):
+        rebuild(
+            small, Numbers(stop_after=5), store=module.Store(path), executor=executor
+        )
+    rebuild(small, second, store=module.Store(path))
+
+    assert len(second.ran) == 13
 
 
 def test_progress_rises_to_1(small):
@@ -730,6 +756,7 @@ def test_the_folder_has_page_text_data_and_plots(small, tmp_path):
 def numbers(monkeypatch, tmp_path):
     laboratory = Numbers()
     monkeypatch.setattr(module, "Simulator", lambda: laboratory)
+    monkeypatch.setattr(commands, "_executor", lambda jobs: nullcontext())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return laboratory
 
@@ -811,6 +838,14 @@ def test_reproduce_refuses_what_it_does_not_know(numbers, capsys, words):
     assert main(["reproduce", *words]) == 2
 
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "many"])
+def test_a_number_of_jobs_that_makes_no_sense_is_refused(capsys, jobs):
+    assert main(["reproduce", "tbench-skb-2007", "--jobs", jobs]) == 2
+
+    err = capsys.readouterr().err
+    assert f"jobs is {jobs!r}" in err or f"jobs is {jobs}" in err
 
 
 def test_the_python_call_returns_a_reproduction(numbers):

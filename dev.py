@@ -5,9 +5,9 @@
     python3 dev.py test         set up and run the tests
     python3 dev.py help         the other tasks
 
-Each task makes the virtual environment that it needs (.venv, or .venv-asan and .venv-tsan
-for the sanitizers), builds slabq into it from this checkout, and runs there. Needs Python
-3.11 or later with its headers, and a C compiler.
+Each task makes the virtual environment that it needs (.venv, or .venv-asan and
+.venv-tsan for the sanitizers), builds slabq into it from this checkout, and runs there.
+Needs Python 3.11 or later with its headers, and a C compiler.
 """
 
 import os
@@ -22,6 +22,7 @@ WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prot
 
 
 def fail(message: str) -> None:
+    """End with one line."""
     raise SystemExit(f"dev.py: {message}")
 
 
@@ -44,7 +45,7 @@ def newest_source() -> float:
 
 
 def environment(name: str = ".venv", sanitize: str = "") -> Path:
-    """Make or bring up to date a virtual environment with slabq in it; its bin folder."""
+    """Make or bring up to date an environment with slabq in it; its bin folder."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a newcomer may have an older one
         fail(f"Python is {sys.version.split()[0]}: accepted is 3.11 or later")
     compiler = os.environ.get("CC", "cc").split()[0]
@@ -143,7 +144,7 @@ def bench(*arguments: str) -> None:
     run(python, "benchmarks/bench_trace.py")
 
 
-def format(*_: str) -> None:  # noqa: A001 - the name of the task
+def format(*_: str) -> None:
     """Format Python with ruff and C with clang-format."""
     binary = environment()
     run(binary / "ruff", "check", "--fix", ".")

@@ -3,7 +3,8 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from slabq.allocator import Allocator, Cache, Place, execute, geometry
+from slabq.allocator import Allocator, execute
+from slabq.cache import Cache, Place, geometry
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -26,7 +27,8 @@ from slabq.policy import (
 from slabq.published import PublishedTable, published_tables
 from slabq.reproduce import reproduce
 from slabq.reproduction import Reproduction
-from slabq.result import Result, Results, load
+from slabq.result import Result
+from slabq.results import Results, load
 from slabq.run import replay, run, sweep
 from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds

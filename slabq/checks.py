@@ -6,8 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from slabq.errors import ParameterError
 
-__all__ = ["closest_first", "require_choice", "require_int", "require_switch"]
+__all__ = [
+    "closest_first",
+    "list_known",
+    "require_choice",
+    "require_int",
+    "require_switch",
+]
 
+KNOWN_MAX = 12  # names listed in a message
 _SWITCH_WORDS = {
     "true": True,
     "yes": True,
@@ -76,8 +83,35 @@ def require_choice(what: str, value: object, known: Sequence[str]) -> str:
     """
     if isinstance(value, str) and value in known:
         return value
-    names = ", ".join(closest_first(str(value), known))
-    raise ParameterError(f"unknown {what} {value!r}: known are {names}")
+    raise ParameterError(
+        f"unknown {what} {value!r}: known are {list_known(value, known)}"
+    )
+
+
+def list_known(value: object, known: Iterable[str]) -> str:
+    """Write the known names for a message, the closest to `value` first.
+
+    Parameters
+    ----------
+    value : object
+        What was given instead.
+    known : iterable of str
+        The accepted names.
+
+    Returns
+    -------
+    str
+        Names with commas between; of a long list the closest, and how many more.
+
+    Examples
+    --------
+    >>> list_known("slubb", ["slab", "slub"])
+    'slub, slab'
+    """
+    names = closest_first(str(value), known)
+    more = len(names) - KNOWN_MAX
+    text = ", ".join(names[:KNOWN_MAX]) or "none"
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def require_int(what: str, value: object, minimum: int, maximum: int) -> int:

@@ -21,6 +21,7 @@ from slabq.policy import (
     kernel_profiles,
     policy_names,
     policy_options,
+    version_key,
 )
 from slabq.table import TEXT_WIDTH, Section, Table
 from slabq.workload import Parameter, workload_kinds
@@ -106,6 +107,7 @@ def kernels_command(as_json: bool, defaults: bool) -> None:
                 "about": profile.about,
                 "options": dict(profile.values),
             }
+    profiles = dict(sorted(profiles.items(), key=lambda item: version_key(item[0])))
     if as_json:
         _print_json(
             [{"name": name, "policies": found} for name, found in profiles.items()]
@@ -155,14 +157,16 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
         _print_list([(kind.name, kind.about) for kind in kinds])
     for kind in kinds if defaults else ():
         click.echo(kind.name)
-        rows = [(f"{p.name}={p.default}", p.about) for p in kind.parameters.values()]
+        rows = [
+            (f"{p.name}={p.default_value}", p.about) for p in kind.parameters.values()
+        ]
         _print_list(rows, "  ")
 
 
 # -- show ------------------------------------------------------------------------------
 
 
-@click.group("show")
+@click.group("show", no_args_is_help=False)
 def show_command() -> None:
     """Everything about one machine, policy or table."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slabq.checks import closest_first, require_choice
+from slabq.checks import list_known, require_choice
 from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import (
@@ -280,7 +280,7 @@ def _policies_with(kernel: str | None) -> list[str]:
     found = [name for name in policy_names() if kernel in kernel_profiles(name)]
     if not found:
         profiles = (k for name in policy_names() for k in kernel_profiles(name))
-        names = ", ".join(closest_first(kernel, dict.fromkeys(profiles)))
+        names = list_known(kernel, dict.fromkeys(profiles))
         raise ParameterError(f"unknown kernel {kernel!r}: known are {names}")
     return found
 

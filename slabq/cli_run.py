@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from slabq.checks import require_choice
+from slabq.checks import list_known, require_choice
 from slabq.cli_options import (
     NUMBER,
     ParamType,
@@ -21,7 +21,7 @@ from slabq.cli_options import (
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
-from slabq.result import Results
+from slabq.results import Results
 from slabq.run import sweep
 from slabq.table import FORMATS
 from slabq.workload import Parameter, parse_old_hackbench, workload_kinds
@@ -119,7 +119,7 @@ class _Values(ParamType):
     """One value of a workload's parameter, or several with commas between."""
 
     def __init__(self, parameter: Parameter) -> None:
-        self.name = "N[,N...]"
+        self.name = "|".join(parameter.words) or "N[,N...]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -143,6 +143,10 @@ class _RunCommands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand before the workload too."""
         kinds = workload_kinds()
+        if not args:
+            raise ParameterError(
+                f"no workload given: known are {list_known('', kinds)}"
+            )
         place = next((i for i, word in enumerate(args) if word in kinds), 0)
         if args and place:
             args = [args[place], *args[:place], *args[place + 1 :]]
@@ -168,10 +172,11 @@ def _with_pipe_spelled(args: Sequence[str]) -> list[str]:
 
 def _parameter_option(parameter: Parameter) -> click.Option:
     names = [parameter.name, *parameter.option_names]
-    about = f"{parameter.about} [default: {parameter.default}]"
+    about = f"{parameter.about} [default: {parameter.default_value}]"
     if parameter.is_switch:
         return click.Option(names, is_flag=True, default=None, help=about)
-    return click.Option(names, type=_Values(parameter), help=about)
+    kind = _Values(parameter)
+    return click.Option(names, type=kind, metavar=kind.name, help=about)
 
 
 def _workload_command(name: str) -> click.Command:
@@ -179,7 +184,9 @@ def _workload_command(name: str) -> click.Command:
 
     @_run_options
     def command(words: Sequence[str] = (), **values: Any) -> None:
+        mode = values.pop("mode_flag", None)
         given = {key: values.pop(key) for key in kind.parameters}
+        given |= {"mode": mode} if mode is not None else {}
         parameters = {key: value for key, value in given.items() if value is not None}
         _compare(name, parameters=parse_old_hackbench(words) | parameters, **values)
 
@@ -192,16 +199,30 @@ def _workload_command(name: str) -> click.Command:
         _parameter_option(parameter) for parameter in kind.parameters.values()
     ]
     if name == HACKBENCH:
-        extra.append(
+        extra += [
+            click.Option(
+                ["mode_flag", "-T", "--threads"],
+                flag_value="thread",
+                help="--mode thread",
+            ),
+            click.Option(
+                ["mode_flag", "-P", "--process"],
+                flag_value="process",
+                help="--mode process",
+            ),
             click.Argument(
                 ["words"], nargs=-1, metavar="[GROUPS [process|thread] [LOOPS]]"
-            )
-        )
+            ),
+        ]
     made.params = [*extra, *made.params]
     return made
 
 
-@click.group(cls=_RunCommands, subcommand_metavar="WORKLOAD [OPTIONS]...")
+@click.group(
+    cls=_RunCommands,
+    no_args_is_help=False,
+    subcommand_metavar="WORKLOAD [OPTIONS]...",
+)
 def run_command() -> None:
     """Run WORKLOAD under each policy named and print one comparison table.
 
@@ -224,9 +245,9 @@ def _demo_results(policies: Sequence[Policy], machine: Machine, seed: Any) -> Re
     from slabq.trace import bundled_trace_path
 
     path = bundled_trace_path()
-    replayed = sweep(path, policy=policies, machine=machine, seed=seed, repeat=3)
+    replayed = sweep(path, policy=policies, machine=machine, seed=seed, repeat=15)
     hackbench = sweep(
-        HACKBENCH, policy=policies, machine=machine, seed=seed, repeat=3, groups=2
+        HACKBENCH, policy=policies, machine=machine, seed=seed, repeat=3, loops=500
     )
     return replayed + hackbench
 
@@ -239,7 +260,8 @@ def _demo_results(policies: Sequence[Policy], machine: Machine, seed: Any) -> Re
 def demo_command(machine: Machine, seed: Any, as_json: bool, format_name: str) -> None:
     """Replay a kernel trace that comes with slabq and run hackbench.
 
-    Both run three times under every policy on this host; the tables compare them.
+    Under every policy on this host: the trace, which takes milliseconds, 15 times, and
+    hackbench three times. The tables compare the policies.
     """
     require_choice("format", format_name, FORMATS)
     _show(

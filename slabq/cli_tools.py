@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from slabq.allocator import execute, geometry
+from slabq.allocator import execute
+from slabq.cache import geometry
 from slabq.cli_options import (
     NUMBER,
     json_option,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slabq import _core, topology
-from slabq.checks import closest_first, require_choice, require_int
+from slabq.checks import list_known, require_choice, require_int
 from slabq.errors import ParameterError
 
 __all__ = ["Machine", "find_machine", "host", "machine_presets", "read_machine"]
@@ -209,6 +209,9 @@ class Machine:
         return values
 
 
+MachineLike = Machine | str | os.PathLike[str] | None
+
+
 def _shape_name(cpus: int, nodes: int) -> str:
     def some(count: int, word: str) -> str:
         return f"{count} {word}" + ("" if count == 1 else "s")
@@ -217,11 +220,14 @@ def _shape_name(cpus: int, nodes: int) -> str:
 
 
 def _check_node_bytes(value: object) -> int:
-    number = require_int("node_bytes", value, -NODE_BYTES_MAX, NODE_BYTES_MAX)
-    if number < NODE_BYTES_UNIT or number % NODE_BYTES_UNIT:
+    try:
+        number = require_int("node_bytes", value, NODE_BYTES_UNIT, NODE_BYTES_MAX)
+    except ParameterError:
+        number = 0
+    if number == 0 or number % NODE_BYTES_UNIT:
         raise ParameterError(
-            f"node_bytes is {number}: accepted are multiples of {NODE_BYTES_UNIT} "
-            f"(4 MiB), at least one and at most {NODE_BYTES_MAX}"
+            f"node_bytes is {value!r}: accepted are multiples of {NODE_BYTES_UNIT} "
+            f"(4 MiB) up to {NODE_BYTES_MAX} (1 TiB)"
         )
     return number
 
@@ -351,7 +357,7 @@ def host() -> Machine:
     )
 
 
-def find_machine(machine: Machine | str | os.PathLike[str] | None) -> Machine:
+def find_machine(machine: MachineLike) -> Machine:
     """Return the machine that is meant.
 
     Parameters
@@ -388,7 +394,7 @@ def find_machine(machine: Machine | str | os.PathLike[str] | None) -> Machine:
         return presets[text]
     if "/" in text or text.endswith(".toml"):
         return read_machine(text)
-    names = ", ".join(closest_first(text, [*presets, HOST_NAME]))
+    names = list_known(text, [*presets, HOST_NAME])
     raise ParameterError(
         f"unknown machine {text!r}: known are {names}, and paths of machine files"
     )

@@ -11,9 +11,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from slabq.comparison import figure_label, policy_labels, scaled, varied_parameters
 from slabq.errors import ParameterError
 from slabq.result import Result
-from slabq.table import figure_label, policy_labels, scaled, varied_parameters
 
 __all__ = ["plot_comparison", "plot_latency", "plot_locks", "save_plot"]
 
@@ -164,7 +164,7 @@ def _setting_label(result: Result, varied: Sequence[str]) -> str:
 
 
 def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Axes:
-    """Show how long CPUs waited for each kind of lock, policy beside policy.
+    """Show how long CPUs waited for each kind of lock that any of them waited for.
 
     Parameters
     ----------
@@ -191,7 +191,8 @@ def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Ax
     """
     found = _as_list(results)
     ax = _new_axes() if ax is None else ax
-    names = list(dict.fromkeys(name for r in found for name in r.locks))
+    waited = [n for r in found for n, lock in r.locks.items() if lock["wait_ns"] > 0]
+    names = list(dict.fromkeys(waited))
     height = 0.8 / len(found)
     for number, (label, group) in enumerate(_by_label(found).items()):
         for result in group:

@@ -132,7 +132,8 @@ def policy_options(policy: str) -> Mapping[str, Option]:
     return {row[0]: Option(*row) for row in rows}
 
 
-def _version_key(kernel: str) -> tuple[tuple[int, ...], str]:
+def version_key(kernel: str) -> tuple[tuple[int, ...], str]:
+    """Sort key of a kernel release: ``5.14-rt`` before ``5.15`` before ``6.1``."""
     numbers = re.match(r"[\d.]*", kernel)
     digits = numbers[0].strip(".") if numbers else ""
     return tuple(int(part) for part in digits.split(".") if part), kernel
@@ -169,12 +170,11 @@ def kernel_profiles(policy: str) -> Mapping[str, KernelProfile]:
     if not file.is_file():
         return {}
     tables = tomllib.loads(file.read_text())
-    tables = tables.get("profile", tables)
     profiles = {
         kernel: _read_profile(kernel, table, options)
         for kernel, table in tables.items()
     }
-    return dict(sorted(profiles.items(), key=lambda item: _version_key(item[0])))
+    return dict(sorted(profiles.items(), key=lambda item: version_key(item[0])))
 
 
 def _read_profile(
@@ -188,7 +188,7 @@ def _read_profile(
     return KernelProfile(kernel, table.get("about", ""), values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Policy:
     """Base of the policies; use one of its subclasses.
 
@@ -222,6 +222,11 @@ class Policy:
         object.__setattr__(self, "kernel", kernel)
         for name, value in self.given().items():
             object.__setattr__(self, name, options[name].check(value))
+
+    def __repr__(self) -> str:
+        values = {"kernel": self.kernel, **self.given()}
+        arguments = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return f"slabq.{type(self).__name__}({arguments})"
 
     def given(self) -> dict[str, int]:
         """Options that were given, and so come before the profile's.
@@ -299,7 +304,7 @@ class Policy:
         return {"policy": self.name, "kernel": self.kernel, "options": self.given()}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Slab(Policy):
     """SLAB: per-CPU arrays over three slab lists a node, alien and shared arrays.
 
@@ -307,9 +312,13 @@ class Slab(Policy):
     ----------
     kernel : str, optional
         Kernel profile. Default: the newest, 6.1.
-    slab_max_order, noaliencache, kmalloc_min_size, kmalloc_max_size : int, optional
-        Options by the kernel's names; ``slabq show policy slab`` says what they are.
-        Default: the profile's values.
+    **options : int or bool, optional
+        The options by the kernel's names: slab_max_order, noaliencache,
+        kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
+        cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
+        freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
+        shared_touched, destroy_after_batch, free_limit_first.
+        ``slabq show policy slab`` says what each is. Default: the profile's value.
 
     Raises
     ------
@@ -327,9 +336,24 @@ class Slab(Policy):
     noaliencache: bool | None = None
     kmalloc_min_size: int | None = None
     kmalloc_max_size: int | None = None
+    kmalloc_96: bool | None = None
+    kmalloc_named_size: bool | None = None
+    cache_line_size: int | None = None
+    limit: int | None = None
+    batchcount: int | None = None
+    shared: int | None = None
+    alien_limit: int | None = None
+    batchrefill_limit: int | None = None
+    freelist_index_stack: bool | None = None
+    objfreelist: bool | None = None
+    cache_grow_begin: bool | None = None
+    lockless_refill_check: bool | None = None
+    shared_touched: bool | None = None
+    destroy_after_batch: bool | None = None
+    free_limit_first: bool | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Slub(Policy):
     """SLUB: one active slab a CPU, partial lists by CPU and by node, no queues.
 
@@ -337,11 +361,17 @@ class Slub(Policy):
     ----------
     kernel : str, optional
         Kernel profile. Default: the newest, 6.18.
-    slub_max_order, slub_min_order, slub_min_objects, slub_cpu_partial : int, optional
-        Options by the kernel's names; ``slabq show policy slub`` says what they are.
-        Default: the profile's values.
-    kmalloc_min_size, kmalloc_max_size : int, optional
-        Smallest and largest kmalloc cache, bytes.
+    **options : int or bool, optional
+        The options by the kernel's names: slub_max_order, slub_min_order,
+        slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
+        order_search, slab_objects_max, order_fallback, kmalloc_few_order,
+        hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
+        debug_single, red_left_pad, track_bytes, min_partial, min_partial_divisor,
+        remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
+        fast_path, slab_cmpxchg, discard_rule, deactivate_splice, cpu_partial_unit,
+        cpu_partial_frozen, cpu_partial_zero_drain, cpu_partial_zero_stop,
+        shrink_promote, bulk_statistics, sheaf_columns.
+        ``slabq show policy slub`` says what each is. Default: the profile's value.
 
     Raises
     ------
@@ -361,9 +391,36 @@ class Slub(Policy):
     slub_cpu_partial: bool | None = None
     kmalloc_min_size: int | None = None
     kmalloc_max_size: int | None = None
+    order_search: int | None = None
+    slab_objects_max: int | None = None
+    order_fallback: bool | None = None
+    kmalloc_few_order: int | None = None
+    hwcache_align_rule: bool | None = None
+    align_is_as_asked: bool | None = None
+    free_pointer_middle: bool | None = None
+    slub_debug: bool | None = None
+    debug_single: bool | None = None
+    red_left_pad: bool | None = None
+    track_bytes: int | None = None
+    min_partial: int | None = None
+    min_partial_divisor: int | None = None
+    remote_node_defrag_ratio: int | None = None
+    explicit_node_any_partial: bool | None = None
+    explicit_node_new_first: bool | None = None
+    fast_path: int | None = None
+    slab_cmpxchg: bool | None = None
+    discard_rule: int | None = None
+    deactivate_splice: bool | None = None
+    cpu_partial_unit: int | None = None
+    cpu_partial_frozen: bool | None = None
+    cpu_partial_zero_drain: bool | None = None
+    cpu_partial_zero_stop: bool | None = None
+    shrink_promote: bool | None = None
+    bulk_statistics: bool | None = None
+    sheaf_columns: bool | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class SlubQ(Policy):
     """SLUB+Q: SLUB's slabs under SLAB-like per-CPU queues, as posted in 2010.
 
@@ -371,13 +428,13 @@ class SlubQ(Policy):
     ----------
     kernel : str, optional
         Kernel profile. Default: 2.6.35.
-    version : int, optional
-        Which posting, 1 to 4.
-    slub_max_order, slub_min_order, slub_min_objects : int, optional
-        Options by the kernel's names; ``slabq show policy slub+q`` says what they are.
-        Default: the profile's values.
-    kmalloc_min_size, kmalloc_max_size : int, optional
-        Smallest and largest kmalloc cache, bytes.
+    **options : int or bool, optional
+        The options by the kernel's names: version, slub_max_order, slub_min_order,
+        slub_min_objects, cpu_queue_size, shared_queue_size, alien_queues, slab_lock,
+        discard_at_once, touched, remote_node_defrag_ratio, count_free_slab,
+        count_partial_mended, honour_node, flush_all_levels, resize_keeps_aliens,
+        resize_clears_counters, expire_mended, kmalloc_min_size, kmalloc_max_size.
+        ``slabq show policy slub+q`` says what each is. Default: the profile's value.
 
     Raises
     ------
@@ -395,11 +452,25 @@ class SlubQ(Policy):
     slub_max_order: int | None = None
     slub_min_order: int | None = None
     slub_min_objects: int | None = None
+    cpu_queue_size: int | None = None
+    shared_queue_size: int | None = None
+    alien_queues: int | None = None
+    slab_lock: int | None = None
+    discard_at_once: int | None = None
+    touched: int | None = None
+    remote_node_defrag_ratio: int | None = None
+    count_free_slab: int | None = None
+    count_partial_mended: int | None = None
+    honour_node: bool | None = None
+    flush_all_levels: bool | None = None
+    resize_keeps_aliens: bool | None = None
+    resize_clears_counters: int | None = None
+    expire_mended: bool | None = None
     kmalloc_min_size: int | None = None
     kmalloc_max_size: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Sheaves(Policy):
     """SLUB with sheaves: per-CPU arrays of objects over a node's barn of such arrays.
 

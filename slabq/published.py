@@ -133,6 +133,8 @@ class Share:
     ----------
     functions : sequence of str
         The functions that the posting added up.
+    waits : sequence of str
+        Where slabq books the time spent waiting for locks.
     published : sequence of float, length number of columns
         Shares, 0 to 1.
 
@@ -144,6 +146,7 @@ class Share:
 
     functions: Sequence[str]
     published: Sequence[float]
+    waits: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -414,7 +417,9 @@ def _read_share(reader: _Reader) -> Share | None:
         return None
     part = _Reader(found, f"{reader.where}, slab_share")
     share = Share(
-        functions=part.take("functions", list), published=part.take("published", list)
+        functions=part.take("functions", list),
+        published=part.take("published", list),
+        waits=part.take("waits", list, []),
     )
     part.end()
     return share

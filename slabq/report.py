@@ -141,18 +141,15 @@ def _share_section(rebuilt: RebuiltTable) -> Section | None:
         return None
     names = rebuilt.published.column_names
     published = dict(zip(names, share.published, strict=True))
-    rows = [
-        [
-            row.label,
-            column,
-            percent(published[column]),
-            percent(row.slab_share.get(column)),
-        ]
-        for row in rebuilt.rows
-        for column in _run_columns(rebuilt)
-    ]
+    rows = []
+    for row in rebuilt.rows:
+        own, all_of_it = row.slab_share, row.slab_share_with_waits
+        for column in _run_columns(rebuilt):
+            shares = published[column], own.get(column), all_of_it.get(column)
+            rows.append([row.label, column, *map(percent, shares)])
     title = f"{rebuilt.id}: CPU time in {' + '.join(share.functions)}"
     headings = [rebuilt.published.row_heading, "column", "published", "slabq"]
+    headings += ["with lock waits"]
     return Section(title, headings, rows, left_count=2)
 
 

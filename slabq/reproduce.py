@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slabq import _core
-from slabq.errors import ParameterError
+from slabq.errors import Error, ParameterError
 from slabq.machine import find_machine
 from slabq.policy import find_policy
 from slabq.progress import ProgressBar, ProgressFunction
@@ -264,13 +264,23 @@ def rebuild(
             keys |= {(cell, seed): run_key(identity, seed) for seed in seeds}
     _run_missing(keys, laboratory, store, executor, progress)
     samples = {run: store[key] for run, key in keys.items()}
-    return Reproduction(
-        [
-            _rebuilt(table, window, tuple(seeds), lacking[table.id], samples)
-            for table in wanted
-        ],
-        omitted,
-    )
+    found = []
+    for table in wanted:
+        rebuilt = _rebuilt(table, window, tuple(seeds), lacking[table.id], samples)
+        if why := _unreadable(rebuilt):
+            omitted[table.id] = why
+        else:
+            found.append(rebuilt)
+    return Reproduction(found, omitted)
+
+
+def _unreadable(rebuilt: RebuiltTable) -> str:
+    """Say which figure the runs of a table do not have; nothing if all are there."""
+    try:
+        rebuilt.to_dict()
+    except Error as error:
+        return str(error)
+    return ""
 
 
 def _cells(
@@ -291,19 +301,19 @@ def _run_missing(
 ) -> None:
     """Run what the store does not have, and keep each run as soon as it is done."""
     missing = {run: key for run, key in keys.items() if key not in store}
-    parts = _Parts(progress, len(missing)) if callable(progress) else None
-    show = None if parts is not None or progress is None else bool(progress)
-    title = f"{len(missing)} of {len(keys)} runs"
-    with ProgressBar(title, len(missing), show=False if parts else show) as bar:
-        told = parts or bar
+    title = f"{len(missing)} runs"
+    told = _Parts(progress, len(missing)) if callable(progress) else None
+    show = None if progress is None else bool(progress)
+    with ProgressBar(title, len(missing), show=False if told else show) as bar:
+        parts = told or bar
         done = (
-            _run_in_turn(missing, laboratory, told)
+            _run_in_turn(missing, laboratory, parts)
             if executor is None
             else _run_on(missing, laboratory, executor)
         )
-        for key, sample in done:
+        for number, (key, sample) in enumerate(done, 1):
             store.put(key, sample)
-            told.next_part()
+            parts.begin_part(number, f"{number} of {title}")
 
 
 def _run_in_turn(
@@ -339,8 +349,8 @@ class _Parts:
     def __call__(self, fraction: float) -> None:
         self._function((self._done + fraction) / self._total)
 
-    def next_part(self) -> None:
-        self._done += 1
+    def begin_part(self, number: int, title: str) -> None:
+        self._done = number
         self(0.0)
 
 

@@ -181,10 +181,21 @@ class RebuiltRow:
     def slab_share(self) -> dict[str, float]:
         """Share of CPU time in the published functions, by column; empty if unknown."""
         share = self.table.slab_share
+        return {} if share is None else self._shares(share.functions)
+
+    @property
+    def slab_share_with_waits(self) -> dict[str, float]:
+        """Return `slab_share` with the time spent waiting for locks added."""
+        share = self.table.slab_share
         if share is None:
             return {}
+        known = self.slab_share
+        found = self._shares([*share.functions, *share.waits])
+        return {column: found[column] for column in known}
+
+    def _shares(self, functions: Sequence[str]) -> dict[str, float]:
         found = {
-            column: [slab_share_in(run, share.functions) for run in runs]
+            column: [slab_share_in(run, functions) for run in runs]
             for column, runs in self.samples.items()
         }
         return {
@@ -222,6 +233,7 @@ class RebuiltRow:
         }
         if self.table.slab_share is not None:
             document["slab_share"] = self.slab_share
+            document["slab_share_with_waits"] = self.slab_share_with_waits
         for name in ("context_switches", "cpu_migrations"):
             if counts := self.counts(name):
                 document[name] = counts

@@ -21,7 +21,11 @@ __all__ = [
     "workload_kinds",
 ]
 
-_OLD_MODES = {"process": 1, "thread": 0, "threads": 0}
+_OLD_MODES = {"process": "process", "thread": "thread", "threads": "thread"}
+# Words for numbered choices, in the order of their numbers.
+_WORDS: Mapping[tuple[str, str], Sequence[str]] = {
+    ("hackbench", "mode"): ("process", "thread"),
+}
 # Option letters and long names of the original programs.
 _OPTIONS: Mapping[tuple[str, str], Sequence[str]] = {
     ("hackbench", "groups"): ("-g", "--groups"),
@@ -29,8 +33,10 @@ _OPTIONS: Mapping[tuple[str, str], Sequence[str]] = {
     ("hackbench", "message_bytes"): ("-s", "--datasize", "--message-bytes"),
     ("hackbench", "fds"): ("-f", "--fds"),
     ("hackbench", "pipe"): ("--pipe",),
-    ("hackbench", "process"): ("-P/-T", "--process/--threads"),
 }
+
+
+Value = int | str
 
 
 class Parameter(NamedTuple):
@@ -44,9 +50,14 @@ class Parameter(NamedTuple):
     about: str
 
     @property
+    def words(self) -> Sequence[str]:
+        """Words for the values from 0 on; empty if it is a plain number."""
+        return _WORDS.get((self.workload, self.name), ())
+
+    @property
     def is_switch(self) -> bool:
         """True for a parameter that is on or off."""
-        return (self.minimum, self.maximum) == (0, 1)
+        return not self.words and (self.minimum, self.maximum) == (0, 1)
 
     @property
     def option_names(self) -> Sequence[str]:
@@ -54,11 +65,22 @@ class Parameter(NamedTuple):
         default = ("--" + self.name.replace("_", "-"),)
         return _OPTIONS.get((self.workload, self.name), default)
 
-    def check(self, value: object) -> int:
+    @property
+    def default_value(self) -> Value:
+        """The default, as a `Workload` holds it."""
+        return self.words[self.default] if self.words else self.default
+
+    def check(self, value: object) -> Value:
         """Return `value` as a `Workload` holds it, or raise `ParameterError`."""
+        if self.words:
+            return require_choice(self.name, value, self.words)
         if self.is_switch:
             return int(require_switch(self.name, value))
         return require_int(self.name, value, self.minimum, self.maximum)
+
+    def number(self, value: Value) -> int:
+        """Return the number that the core takes for a checked `value`."""
+        return self.words.index(value) if isinstance(value, str) else value
 
 
 class Kind(NamedTuple):
@@ -97,7 +119,7 @@ class Workload:
     ----------
     name : str
         Name of the workload.
-    parameters : mapping of str to int, optional
+    parameters : mapping of str to int or str, optional
         Values that differ from the defaults.
 
     Raises
@@ -112,7 +134,7 @@ class Workload:
     """
 
     name: str
-    parameters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds = workload_kinds()
@@ -123,7 +145,7 @@ class Workload:
         values = {
             name: parameter.check(self.parameters[name])
             if name in self.parameters
-            else parameter.default
+            else parameter.default_value
             for name, parameter in known.items()
         }
         object.__setattr__(self, "parameters", values)
@@ -140,10 +162,11 @@ class Workload:
         >>> dict(Workload("hackbench", {"loops": 3}).numbers())["loops"]
         3
         """
-        return list(self.parameters.items())
+        known = workload_kinds()[self.name].parameters
+        return [(name, known[name].number(v)) for name, v in self.parameters.items()]
 
 
-def find_workload(workload: Workload | str, **parameters: int) -> Workload:
+def find_workload(workload: Workload | str, **parameters: Value) -> Workload:
     """Return the workload that is meant.
 
     Parameters
@@ -176,7 +199,7 @@ def find_workload(workload: Workload | str, **parameters: int) -> Workload:
     return Workload(workload, parameters)
 
 
-def parse_old_hackbench(words: Sequence[str]) -> dict[str, int]:
+def parse_old_hackbench(words: Sequence[str]) -> dict[str, Value]:
     """Read the old form of hackbench's arguments, ``GROUPS [process|thread] [LOOPS]``.
 
     Parameters
@@ -197,14 +220,14 @@ def parse_old_hackbench(words: Sequence[str]) -> dict[str, int]:
     Examples
     --------
     >>> parse_old_hackbench(["100", "process", "2000"])
-    {'groups': 100, 'process': 1, 'loops': 2000}
+    {'groups': 100, 'mode': 'process', 'loops': 2000}
     """
-    found: dict[str, int] = {}
+    found: dict[str, Value] = {}
     left = list(words)
     if left and left[0].isdecimal():
         found["groups"] = int(left.pop(0))
         if left and left[0] in _OLD_MODES:
-            found["process"] = _OLD_MODES[left.pop(0)]
+            found["mode"] = _OLD_MODES[left.pop(0)]
         if left and left[0].isdecimal():
             found["loops"] = int(left.pop(0))
     if left:

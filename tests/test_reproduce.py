@@ -60,6 +60,7 @@ measure_operations = 20
 
 [slab_share]
 functions = ["f", "g"]
+waits = ["w"]
 published = [0.5, 0.25, 0.1]
 
 [[columns]]
@@ -127,13 +128,10 @@ class Numbers:
             "elapsed_s": ELAPSED_S[cell.policy] * (1 + 0.01 * seed),
             "operations": number,
             "rate": 1000.0 + 10 * seed,
-            "profile": {"f": 0.25, "other": 0.5},
+            "profile": {"f": 0.25, "w": 0.125, "other": 0.5},
             "context_switches": 3 * number,
             "cpu_migrations": number,
-            "latency_ns": {
-                f"timer_{n}": {"mean": 5000.0 + seed, "max": 9000 + seed}
-                for n in range(8)
-            },
+            "latency_ns": {"wakeup": {"mean": 5000.0 + seed, "max": 9000 + seed}},
         }
 
 
@@ -348,7 +346,7 @@ def test_a_rate_is_taken_as_it_is():
 
 def test_a_latency_is_turned_into_the_unit_of_the_table():
     table = find_table("rt-cyclictest-i4790-2021")
-    sample = {"latency_ns": {"timer_1": {"mean": 6500.0, "max": 20000}}}
+    sample = {"latency_ns": {"wakeup": {"mean": 6500.0, "max": 20000}}}
 
     assert cell_value(table, table.rows[0], sample) == pytest.approx(6.5)
     assert cell_value(table, table.rows[7], sample) == pytest.approx(20.0)
@@ -404,14 +402,17 @@ def test_a_share_adds_up_the_published_functions_that_ran(small):
     row = rebuild(small).rows[0]
 
     assert row.slab_share == {"A": 0.25, "B": 0.25, "C": 0.25}
+    assert row.slab_share_with_waits == {"A": 0.375, "B": 0.375, "C": 0.375}
 
 
 def test_a_share_is_unknown_if_no_published_function_is_in_the_profile(small):
     laboratory = Numbers()
     run = laboratory.run
-    laboratory.run = lambda *given: run(*given) | {"profile": {"other": 1.0}}
+    laboratory.run = lambda *given: run(*given) | {"profile": {"w": 1.0}}
+    row = rebuild(small, laboratory).rows[0]
 
-    assert rebuild(small, laboratory).rows[0].slab_share == {}
+    assert row.slab_share == {}
+    assert row.slab_share_with_waits == {}
 
 
 def test_counts_are_scaled_to_the_posted_command(small):
@@ -454,6 +455,17 @@ def test_a_table_without_a_ratio_is_omitted_with_the_reason(small, lacks):
     assert found.omitted == {"small": "no slab"}
     assert found.to_dict() == {"tables": [], "omitted": {"small": "no slab"}}
     assert laboratory.ran == []
+
+
+def test_a_table_whose_runs_lack_its_figure_is_omitted_with_the_reason(small):
+    laboratory = Numbers()
+    run = laboratory.run
+    laboratory.run = lambda *given: run(*given) | {"operations": None}
+
+    found = rebuild(small, laboratory)
+
+    assert list(found) == []
+    assert "'operations'" in found.omitted["small"]
 
 
 def test_a_build_without_the_engine_says_so_in_one_line(monkeypatch, capsys):
@@ -620,8 +632,8 @@ def test_the_text_has_the_published_share_beside_slabqs(small):
 
     section = text[text.index("CPU time in f + g") :]
     lines = [line.split() for line in section.splitlines()]
-    assert ["one", "A", "50.0", "%", "25.0", "%"] in lines
-    assert ["two", "C", "10.0", "%", "25.0", "%"] in lines
+    assert ["one", "A", "50.0", "%", "25.0", "%", "37.5", "%"] in lines
+    assert ["two", "C", "10.0", "%", "25.0", "%", "37.5", "%"] in lines
 
 
 @pytest.mark.parametrize(

@@ -206,18 +206,19 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 
 /* ---- run queues ---- */
 
-/* Put a runnable task on the queue of `target` and see that a thread will look. */
+/* Put a runnable task on the queue of `target` and see that a thread will look. The task
+ * may run, and end, before this returns. */
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
+    bool is_movable = !task->is_pinned;
     sq_lock_acquire(cpu, &target->lock);
     sq_list_link_tail(&task->link, &target->queue);
-    if (!task->is_pinned)
+    if (is_movable)
         (void)atomic_fetch_add(&target->movable_count, 1);
     (void)atomic_fetch_add(&target->queued_count, 1);
     sq_lock_release(cpu, &target->lock);
-    if (!sched_kick(sched, target) && !task->is_pinned &&
-        atomic_load(&target->is_busy))
+    if (!sched_kick(sched, target) && is_movable && atomic_load(&target->is_busy))
         sched_offer(sched, target->index);
 }
 
@@ -314,18 +315,17 @@ static void sched_task_free(struct sched *sched, sq_task *task)
     free(task);
 }
 
-sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
-                        void *argument, void *owner, int32_t index, bool is_pinned,
-                        struct sq_error *error)
+int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
+                   void *argument, void *owner, int32_t index, bool is_pinned,
+                   struct sq_error *error)
 {
     struct sched *sched = (struct sched *)base;
     sq_task *task = aligned_alloc(SQ_LINE_SIZE,
                                   sq_align_up(sizeof(*task), SQ_LINE_SIZE));
+    int code;
     SQ_ASSERT(index < (int32_t)sched->cpu_count);
-    if (task == NULL) {
-        (void)sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
-        return NULL;
-    }
+    if (task == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
     memset(task, 0, sizeof(*task));
     task->sched = base;
     task->owner = owner;
@@ -334,10 +334,10 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     task->is_pinned = is_pinned;
     task->calls_left = sched->config.slice_calls;
     sq_list_init(&task->link);
-    if (sq_fiber_create(&sched->stacks, &task->fiber, sched_task_main, task, error) !=
-        SQ_OK) {
+    code = sq_fiber_create(&sched->stacks, &task->fiber, sched_task_main, task, error);
+    if (code != SQ_OK) {
         free(task);
-        return NULL;
+        return code;
     }
     if (index < 0)
         index = (int32_t)(atomic_fetch_add(&sched->next_cpu, 1) % sched->cpu_count);
@@ -348,7 +348,7 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     sq_list_link_tail(&task->sched_link, &sched->tasks);
     (void)pthread_mutex_unlock(&sched->mutex);
     sched_enqueue(cpu, &sched->cpus[index], task);
-    return task;
+    return SQ_OK;
 }
 
 void sq_task_yield(sq_task *task)

@@ -60,6 +60,7 @@ struct sq_task {
     sq_cpu *cpu;         /* it runs on, or ran on last */
     uint32_t calls_left; /* of the slice */
     bool slice_is_over;
+    bool is_told_to_stop; /* the owner's */
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
@@ -103,11 +104,12 @@ void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrati
 
 /*
  * Make a task and queue it on CPU `index`, or pick one in turn (SQ_TASK_ANY_CPU).
- * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. NULL with a message.
+ * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its own
+ * from then on: it may have ended already. 0, or an error code with a message.
  */
-sq_task *sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
-                        void *argument, void *owner, int32_t index, bool is_pinned,
-                        struct sq_error *error);
+int sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
+                   void *argument, void *owner, int32_t index, bool is_pinned,
+                   struct sq_error *error);
 /* Let the other tasks of this CPU run. The task may go on elsewhere. */
 void sq_task_yield(sq_task *task);
 /* Leave for good without ending: the run is over. Requires no lock held. */

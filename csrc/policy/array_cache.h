@@ -5,10 +5,10 @@
  *   avail limit batchcount touched | oldest ........ newest |  room up to limit
  *                                    leave here      objects come and go here
  *
- * The header is 16 bytes, as in 4.19; in 2.6 every array carried an unused lock as well.
- * Who may change an array: a CPU's, that CPU; a shared one, who holds the node's list
- * lock; an alien one, who holds its own lock. `avail` of the latter two is also read
- * without their lock, as a hint, and therefore stored with array_set_avail.
+ * The header is 16 bytes, as in 4.19; in 2.6 every array carried an unused lock as
+ * well. Who may change an array: a CPU's, that CPU; a shared one, who holds the node's
+ * list lock; an alien one, who holds its own lock. `avail` of the latter two is also
+ * read without their lock, as a hint, and therefore stored with array_set_avail.
  */
 #ifndef SQ_ARRAY_CACHE_H
 #define SQ_ARRAY_CACHE_H
@@ -22,9 +22,9 @@
 
 struct array_cache {
     uint32_t avail;
-    uint32_t limit; /* constant */
+    uint32_t limit;      /* constant */
     uint32_t batchcount; /* constant */
-    uint32_t touched; /* used since the reaper last looked */
+    uint32_t touched;    /* used since the reaper last looked */
     void *entry[];
 };
 

@@ -9,8 +9,9 @@
 #include "policy/array_cache.h"
 #include "policy/policy.h"
 
-#define BUFCTL_END      0xffffffffu
-#define BUFCTL_BYTES    4u
+#define SLAB_SLOW        __attribute__((noinline)) static /* keeps the hits small */
+#define BUFCTL_END       0xffffffffu
+#define BUFCTL_BYTES     4u
 #define DESCRIPTOR_BYTES 48u
 
 /* Counted by each CPU; the kernel's STATS of the same names. */
@@ -34,17 +35,17 @@ enum slab_counter {
 };
 
 /*
- * What describes one slab. Classic management keeps it in memory of its own, in front of
- * the first object or in a kmalloc object, followed by the bufctl entries. Later it *is*
- * the part of the page frame that is the owner's, whose last word is the cache.
+ * What describes one slab. Classic management keeps it in memory of its own, in front
+ * of the first object or in a kmalloc object, followed by the bufctl entries. Later it
+ * *is* the part of the page frame that is the owner's, whose last word is the cache.
  */
 struct slab {
-    struct sq_list list; /* full, partial or free list of its node */
-    char *first_object;  /* constant (kernel: s_mem) */
+    struct sq_list list;  /* full, partial or free list of its node */
+    char *first_object;   /* constant (kernel: s_mem) */
     uint8_t *index_stack; /* later: the free indexes; NULL while no object is free */
-    uint32_t inuse;      /* objects not free (kernel, later: active) */
-    uint32_t free;       /* classic: index of the first free object, or BUFCTL_END */
-    uint64_t node;       /* classic: constant; later: the page's cache pointer */
+    uint32_t inuse;       /* objects not free (kernel, later: active) */
+    uint32_t free;        /* classic: index of the first free object, or BUFCTL_END */
+    uint64_t node;        /* classic: constant; later: the page's cache pointer */
 };
 _Static_assert(sizeof(struct slab) == DESCRIPTOR_BYTES, "as large as the kernel's");
 _Static_assert(offsetof(struct sq_page, word[3]) - offsetof(struct sq_page, lru) ==
@@ -62,7 +63,8 @@ struct slab_geometry {
     uint32_t size, align, order;
     uint32_t object_count;
     uint32_t colour_count, colour_step;
-    uint32_t management_bytes; /* of one slab (kernel: slab_size, later freelist_size) */
+    uint32_t
+        management_bytes; /* of one slab (kernel: slab_size, later freelist_size) */
     enum slab_placement placement;
     sq_cache *management_cache; /* SLAB_OFF only */
 };
@@ -72,14 +74,15 @@ struct slab_tunables {
     uint32_t limit, batchcount, shared;
 };
 
-/* The node part of a cache (kernel: kmem_list3, later kmem_cache_node), on that node. */
+/* The node part of a cache (kernel: kmem_list3, later kmem_cache_node), on that node.
+ */
 struct slab_node {
     uint32_t index; /* constant */
     /* -- list_lock -- */
     sq_lock list_lock;
     struct sq_list partial, full, free;
     uint64_t total_slabs, free_slabs;
-    uint64_t free_limit; /* free objects allowed to stay */
+    uint64_t free_limit;        /* free objects allowed to stay */
     struct array_cache *shared; /* NULL without one */
     /* -- changed under list_lock, also read without it -- */
     uint32_t free_touched;  /* the free list was looked at since the reaper came */
@@ -97,16 +100,17 @@ struct slab_cache {
     bool has_nodes;      /* more than one node: a free asks whose object it is */
     bool has_aliens;
     /* rules of the release, see slab_options.h */
-    bool is_classic; /* not freelist_index_stack */
+    bool is_classic;   /* not freelist_index_stack */
     bool grows_filled; /* cache_grow_begin */
     bool checks_lockless, marks_shared, destroys_after_batch, sets_free_limit_first;
     uint32_t batchrefill_limit, alien_limit;
     struct slab_node *node[SQ_NODE_MAX];
     /* -- each part only the CPU itself; replaced while running as that CPU -- */
-    struct sq_percpu arrays; /* struct array_cache */
+    struct sq_percpu arrays;       /* struct array_cache */
     uint8_t reap_node[SQ_CPU_MAX]; /* whose alien array the CPU's next pass drains */
     /* -- control plane -- */
     struct slab_tunables tunables;
+    uint64_t *check_bits; /* one an object of a slab, for slab_check */
     /* -- statistics of all CPUs, relaxed -- */
     uint64_t num_active, high_mark, max_freeable;
 };
@@ -148,8 +152,9 @@ static inline void node_set_free_touched(struct slab_node *node, uint32_t touche
 
 /*
  * num_active and its high-water mark after `count` objects left the free chains one by
- * one. Both are unsigned in the kernel, and some objects are counted only when they come
- * back, so num_active may pass below 0 and the mark then stands at the largest number.
+ * one. Both are unsigned in the kernel, and some objects are counted only when they
+ * come back, so num_active may pass below 0 and the mark then stands at the largest
+ * number.
  */
 static inline void stat_add_active(struct slab_cache *cache, uint64_t count)
 {

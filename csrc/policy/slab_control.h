@@ -1,6 +1,6 @@
 /*
- * slab_control.h -- making, ending, shrinking, reaping and retuning a cache. Included by
- * slab.c after the data plane. One caller at a time; others may allocate meanwhile.
+ * slab_control.h -- making, ending, shrinking, reaping and retuning a cache. Included
+ * by slab.c after the data plane. One caller at a time; others may allocate meanwhile.
  */
 #ifndef SQ_SLAB_CONTROL_H
 #define SQ_SLAB_CONTROL_H
@@ -14,7 +14,8 @@
 static void slab_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
-    shape->size_min = UINT64_C(1) << sq_fls((uint64_t)options->slab.kmalloc_min_size - 1);
+    shape->size_min = UINT64_C(1)
+                      << sq_fls((uint64_t)options->slab.kmalloc_min_size - 1);
     shape->size_max = UINT64_C(1) << sq_ilog2((uint64_t)options->slab.kmalloc_max_size);
     shape->cached_size_max = shape->size_max;
     shape->has_96 = options->slab.kmalloc_96 != 0;
@@ -25,8 +26,8 @@ static void slab_kmalloc_shape(const struct sq_options *options,
 
 /* ---- making ---- */
 
-static struct array_cache *shared_make(sq_cpu *cpu, const struct slab_tunables *tunables,
-                                       uint32_t node)
+static struct array_cache *
+shared_make(sq_cpu *cpu, const struct slab_tunables *tunables, uint32_t node)
 {
     uint32_t limit = tunables->shared * tunables->batchcount;
     struct array_cache *shared = sq_meta_alloc(cpu, array_bytes(limit), node);
@@ -35,7 +36,8 @@ static struct array_cache *shared_make(sq_cpu *cpu, const struct slab_tunables *
     return shared;
 }
 
-static bool node_make_aliens(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
+static bool node_make_aliens(sq_cpu *cpu, struct slab_cache *cache,
+                             struct slab_node *node)
 {
     uint32_t limit = cache->alien_limit;
     size_t bytes = sizeof(struct alien_cache) + array_bytes(limit);
@@ -100,11 +102,27 @@ static void slab_set_rules(struct slab_cache *cache)
     cache->has_aliens = slab_wants_aliens(cache->base.heap);
 }
 
+/* The reap node is a matter of the CPU in the kernel: a new cache joins the last one
+ * made before it, and the first starts at the node after the CPU's own. */
+static void slab_set_reap_nodes(struct slab_cache *cache)
+{
+    const struct sq_topology *topology = &slab_machine(cache)->topology;
+    const struct sq_list *caches = &cache->base.heap->caches;
+    const struct slab_cache *last = NULL;
+    if (!sq_list_is_empty(caches))
+        last = slab_cache_of(SQ_LIST_ENTRY(caches->prev, sq_cache, link));
+    for (uint32_t i = 0; i < topology->cpu_count; i++)
+        cache->reap_node[i] =
+            last != NULL
+                ? last->reap_node[i]
+                : (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
+}
+
 static void slab_cache_release(sq_cpu *cpu, sq_cache *base);
 
 /* ops->cache_init */
-static int slab_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_spec *spec,
-                           struct sq_error *error)
+static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
+                           const struct sq_cache_spec *spec, struct sq_error *error)
 {
     struct slab_cache *cache = slab_cache_of(base);
     const struct sq_topology *topology = &cpu->machine->topology;
@@ -119,10 +137,11 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_sp
     cache->reciprocal = slab_reciprocal(base->size);
     cache->tunables = slab_tunables_for(base->heap, base->size);
     slab_set_rules(cache);
-    for (uint32_t i = 0; i < topology->cpu_count; i++)
-        cache->reap_node[i] =
-            (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
-    is_made = arrays_make(cpu, &cache->arrays, &cache->tunables);
+    slab_set_reap_nodes(cache);
+    cache->check_bits =
+        sq_meta_alloc(cpu, ((size_t)base->slab_object_count + 63) / 64 * 8, cpu->node);
+    is_made =
+        cache->check_bits != NULL && arrays_make(cpu, &cache->arrays, &cache->tunables);
     for (uint32_t i = 0; i < topology->node_count && is_made; i++)
         is_made = node_make(cpu, cache, i);
     if (is_made)
@@ -135,7 +154,8 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_sp
 
 /* ---- ending ---- */
 
-static void node_destroy_list(sq_cpu *cpu, struct slab_cache *cache, struct sq_list *list)
+static void node_destroy_list(sq_cpu *cpu, struct slab_cache *cache,
+                              struct sq_list *list)
 {
     while (!sq_list_is_empty(list)) {
         struct slab *slab = SQ_LIST_ENTRY(list->next, struct slab, list);
@@ -169,6 +189,7 @@ static void slab_cache_release(sq_cpu *cpu, sq_cache *base)
     }
     sq_irq_restore(cpu);
     sq_percpu_free(cpu, &cache->arrays);
+    sq_meta_free(cpu, cache->check_bits);
 }
 
 /* ---- shrinking ---- */
@@ -176,7 +197,8 @@ static void slab_cache_release(sq_cpu *cpu, sq_cache *base)
 /* Give the `count` oldest objects of a queue of `node` back to slabs. Requires the list
  * lock and nobody else changing the queue. */
 static void array_drain(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node,
-                        struct array_cache *array, uint32_t count, struct sq_list *doomed)
+                        struct array_cache *array, uint32_t count,
+                        struct sq_list *doomed)
 {
     sq_touch_read(cpu, array, array_bytes(count));
     free_block(cpu, cache, node, array->entry, count, doomed);
@@ -310,7 +332,8 @@ static void array_age(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *n
 
 /* Bring home the objects this CPU's node holds for one other node, unless somebody is
  * busy with them; the next pass looks at the next node. Returns the node. */
-static uint32_t reap_alien(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
+static uint32_t reap_alien(sq_cpu *cpu, struct slab_cache *cache,
+                           struct slab_node *node)
 {
     uint32_t target = cache->reap_node[cpu->index];
     struct alien_cache *alien = node->alien[target];
@@ -342,10 +365,10 @@ static int32_t slab_reap(sq_cpu *cpu, sq_cache *base, bool with_node)
         if (__atomic_load_n(&node->free_touched, __ATOMIC_RELAXED))
             node_set_free_touched(node, 0);
         else
-            sq_count_by(cpu, base, SLAB_REAPED,
-                        node_destroy_free_slabs(
-                            cpu, cache, node,
-                            (node->free_limit + 5 * num - 1) / (5 * num)));
+            sq_count_by(
+                cpu, base, SLAB_REAPED,
+                node_destroy_free_slabs(cpu, cache, node,
+                                        (node->free_limit + 5 * num - 1) / (5 * num)));
     }
     sq_irq_restore(cpu);
     return (int32_t)target;
@@ -375,10 +398,11 @@ static void pass_quietly(sq_cpu *target, void *argument)
     (void)argument;
 }
 
-/* Give a node its new shared array (NULL: none any more) and free limit; returns the old
- * array, emptied. */
+/* Give a node its new shared array (NULL: none any more) and free limit; returns the
+ * old array, emptied. */
 static struct array_cache *node_retune(sq_cpu *cpu, struct slab_cache *cache,
-                                       struct slab_node *node, struct array_cache *shared)
+                                       struct slab_node *node,
+                                       struct array_cache *shared)
 {
     uint64_t free_limit =
         slab_free_limit(cpu->machine, node->index, &cache->tunables, &cache->geometry);
@@ -429,8 +453,8 @@ static bool shared_make_all(sq_cpu *cpu, const struct slab_tunables *tunables,
     return true;
 }
 
-/* Put new tunables in force (kernel: do_tune_cpucache). All memory is had before anything
- * changes. Alien arrays keep their size. */
+/* Put new tunables in force (kernel: do_tune_cpucache). All memory is had before
+ * anything changes. Alien arrays keep their size. */
 static int slab_retune(sq_cpu *cpu, struct slab_cache *cache,
                        const struct slab_tunables *wanted, struct sq_error *error)
 {
@@ -491,8 +515,8 @@ static int slab_tune_note(sq_cpu *cpu, sq_cache *base, const char *name, int64_t
         value_max = (int64_t)cpu->machine->topology.node_count - 1;
     if (value < value_min || value > value_max)
         return sq_error_set(error, SQ_E_PARAMETER,
-                            "%s of cache %.60s is %lld: accepted are %lld to %lld", name,
-                            base->name, (long long)value, (long long)value_min,
+                            "%s of cache %.60s is %lld: accepted are %lld to %lld",
+                            name, base->name, (long long)value, (long long)value_min,
                             (long long)value_max);
     if (is_reap_node)
         *reap_node = value;
@@ -507,25 +531,27 @@ static int slab_tune_note(sq_cpu *cpu, sq_cache *base, const char *name, int64_t
  * batchcount above the limit, here it is refused. `reap_node` is the node whose alien
  * array the calling CPU's next reaper pass drains.
  */
-static int slab_tune(sq_cpu *cpu, sq_cache *base, uint32_t count, const char *const *names,
-                     const int64_t *values, struct sq_error *error)
+static int slab_tune(sq_cpu *cpu, sq_cache *base, uint32_t count,
+                     const char *const *names, const int64_t *values,
+                     struct sq_error *error)
 {
     struct slab_cache *cache = slab_cache_of(base);
     struct slab_tunables wanted = cache->tunables;
     int64_t reap_node = -1;
     bool is_retuned = false;
     for (uint32_t i = 0; i < count; i++) {
-        int status = slab_tune_note(cpu, base, names[i], values[i], &wanted, &reap_node,
-                                    error);
+        int status =
+            slab_tune_note(cpu, base, names[i], values[i], &wanted, &reap_node, error);
         if (status != SQ_OK)
             return status;
         is_retuned |= strcmp(names[i], "reap_node") != 0;
     }
     if (wanted.batchcount > wanted.limit)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "batchcount of cache %.60s is %u: accepted are 1 to the limit, "
-                            "which is %u",
-                            base->name, wanted.batchcount, wanted.limit);
+        return sq_error_set(
+            error, SQ_E_PARAMETER,
+            "batchcount of cache %.60s is %u: accepted are 1 to the limit, "
+            "which is %u",
+            base->name, wanted.batchcount, wanted.limit);
     if (is_retuned) {
         int status = slab_retune(cpu, cache, &wanted, error);
         if (status != SQ_OK)

@@ -1,6 +1,6 @@
 /*
- * slab_dump.h -- a cache as seen from outside: where an object lies, how much is in use,
- * and the JSON forms that conformance tests compare. Included by slab.c.
+ * slab_dump.h -- a cache as seen from outside: where an object lies, how much is in
+ * use, and the JSON forms that conformance tests compare. Included by slab.c.
  */
 #ifndef SQ_SLAB_DUMP_H
 #define SQ_SLAB_DUMP_H
@@ -8,7 +8,8 @@
 #include "policy/slab_check.h"
 
 /* ops->locate */
-static bool slab_locate(sq_cache *base, const void *object, struct sq_object_place *place)
+static bool slab_locate(sq_cache *base, const void *object,
+                        struct sq_object_place *place)
 {
     struct sq_page *page =
         slab_page_of_object(slab_cache_of(base), object, &place->index);
@@ -37,7 +38,8 @@ static void slab_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage
         free_slabs += node->free_slabs;
         free_objects += node_free_objects(cpu, node);
         for (uint32_t j = 0; j < topology->node_count; j++)
-            usage->object_queued += node->alien[j] ? alien_array(node->alien[j])->avail : 0;
+            usage->object_queued +=
+                node->alien[j] ? alien_array(node->alien[j])->avail : 0;
     }
     usage->object_queued += usage->slabinfo_shared_available;
     usage->slab_bytes = usage->slab_count * ((uint64_t)SQ_PAGE_SIZE << base->order);
@@ -83,9 +85,9 @@ static void json_management(struct sq_json *json, bool is_classic,
                      geometry->management_bytes);
     sq_json_string(json, is_classic ? "mgmt" : "freelist", place);
     if (is_classic)
-        sq_json_unsigned(
-            json, "mgmt_cache",
-            geometry->management_cache ? geometry->management_cache->size : 0);
+        sq_json_unsigned(json, "mgmt_cache",
+                         geometry->management_cache ? geometry->management_cache->size
+                                                    : 0);
 }
 
 /* ops->geometry: the columns of the oracle's tables after the request. */
@@ -105,9 +107,8 @@ static int slab_geometry_describe(const sq_heap *heap, const struct sq_cache_spe
     sq_json_unsigned(json, "free_limit_node0",
                      slab_free_limit(heap->machine, 0, &tunables, &geometry));
     sq_json_integer(json, "shared_limit",
-                    tunables.shared > 0
-                        ? (int64_t)tunables.shared * tunables.batchcount
-                        : -1);
+                    tunables.shared > 0 ? (int64_t)tunables.shared * tunables.batchcount
+                                        : -1);
     sq_json_integer(json, "alien_limit",
                     slab_wants_aliens(heap)
                         ? (int64_t)slab_alien_limit(&heap->options, tunables.limit)
@@ -115,8 +116,8 @@ static int slab_geometry_describe(const sq_heap *heap, const struct sq_cache_spe
     return SQ_OK;
 }
 
-/* ops->describe: the `cache` line. `nodes` is [node, free_limit, limit and batchcount of
- * the shared array, limit of the alien arrays], -1 for what there is not. */
+/* ops->describe: the `cache` line. `nodes` is [node, free_limit, limit and batchcount
+ * of the shared array, limit of the alien arrays], -1 for what there is not. */
 static void slab_describe(sq_cache *base, struct sq_json *json)
 {
     struct slab_cache *cache = slab_cache_of(base);
@@ -132,7 +133,8 @@ static void slab_describe(sq_cache *base, struct sq_json *json)
         sq_json_unsigned(json, NULL, node->free_limit);
         sq_json_integer(json, NULL, shared ? (int64_t)shared->limit : -1);
         sq_json_integer(json, NULL, shared ? (int32_t)shared->batchcount : -1);
-        sq_json_integer(json, NULL, cache->has_aliens ? (int64_t)cache->alien_limit : -1);
+        sq_json_integer(json, NULL,
+                        cache->has_aliens ? (int64_t)cache->alien_limit : -1);
         sq_json_close(json);
     }
     sq_json_close(json);
@@ -203,10 +205,11 @@ static void json_aliens(struct sq_json *json, struct slab_cache *cache,
     sq_json_close(json);
 }
 
-/* Slabs of a list, head first: [serial, in use, offset of the first object, [free objects
- * in the order in which they will be handed out]]. */
-static void json_slab_list(struct sq_json *json, const char *key, struct slab_cache *cache,
-                           const struct slab_node *node, const struct sq_list *list)
+/* Slabs of a list, head first: [serial, in use, offset of the first object, [free
+ * objects in the order in which they will be handed out]]. */
+static void json_slab_list(struct sq_json *json, const char *key,
+                           struct slab_cache *cache, const struct slab_node *node,
+                           const struct sq_list *list)
 {
     uint64_t left = node->total_slabs;
     sq_json_open_array(json, key);
@@ -219,7 +222,8 @@ static void json_slab_list(struct sq_json *json, const char *key, struct slab_ca
         sq_json_unsigned(json, NULL, page->serial);
         sq_json_unsigned(json, NULL, slab->inuse);
         sq_json_integer(json, NULL,
-                        slab->first_object - sq_page_address(slab_machine(cache), page));
+                        slab->first_object -
+                            sq_page_address(slab_machine(cache), page));
         sq_json_open_array(json, NULL);
         for (uint32_t i = slab->inuse; i < cache->geometry.object_count; i++) {
             if (!cache->is_classic)
@@ -279,7 +283,8 @@ static void json_counters(struct sq_json *json, const struct slab_cache *cache)
     sq_json_unsigned(json, "max_freeable", cache->max_freeable);
     sq_json_unsigned(json, "node_allocs", slab_counter_sum(cache, SLAB_NODE_ALLOCS));
     sq_json_unsigned(json, "node_frees", slab_counter_sum(cache, SLAB_NODE_FREES));
-    sq_json_unsigned(json, "node_overflow", slab_counter_sum(cache, SLAB_NODE_OVERFLOW));
+    sq_json_unsigned(json, "node_overflow",
+                     slab_counter_sum(cache, SLAB_NODE_OVERFLOW));
     sq_json_unsigned(json, "allochit", slab_counter_sum(cache, SLAB_ALLOCHIT));
     sq_json_unsigned(json, "allocmiss", slab_counter_sum(cache, SLAB_ALLOCMISS));
     sq_json_unsigned(json, "freehit", slab_counter_sum(cache, SLAB_FREEHIT));

@@ -1,24 +1,25 @@
 /*
  * slab_geometry.h -- how objects, management data and colours share a slab.
  *
- *   classic, on    | colour | struct slab, bufctl[n] | object 0 | ... | object n-1 | left |
- *   classic, off   | colour | object 0 | ............ | object n-1 | left |
- *   later, on      | colour | object 0 | ... | object n-1 | left | index[n] |
- *   later, obj     | colour | object 0 | ... | object n-1 | left |   (index in an object)
- *   later, off     the same, index[n] in a kmalloc object
+ *   classic, on    | colour | struct slab, bufctl[n] | object 0 | ... | object n-1 |
+ * left | classic, off   | colour | object 0 | ............ | object n-1 | left | later,
+ * on      | colour | object 0 | ... | object n-1 | left | index[n] | later, obj     |
+ * colour | object 0 | ... | object n-1 | left |   (index in an object) later, off the
+ * same, index[n] in a kmalloc object
  *
- * `left` is what the last object leaves over; the colours are steps into it, so colour and
- * left together are constant. The rules are those of the facts, section 1.3 and 1.11.
+ * `left` is what the last object leaves over; the colours are steps into it, so colour
+ * and left together are constant. The rules are those of the facts, section 1.3
+ * and 1.11.
  */
 #ifndef SQ_SLAB_GEOMETRY_H
 #define SQ_SLAB_GEOMETRY_H
 
 #include "policy/slab_cache.h"
 
-#define WORD_BYTES           8u
-#define OFF_SLAB_SIZE_MIN    (SQ_PAGE_SIZE / 8) /* classic: below, always on the slab */
-#define INDEX_OBJECT_MAX     255u               /* a one-byte index */
-#define INDEX_SIZE_MIN       (SQ_PAGE_SIZE >> 8)
+#define WORD_BYTES        8u
+#define OFF_SLAB_SIZE_MIN (SQ_PAGE_SIZE / 8) /* classic: below, always on the slab */
+#define INDEX_OBJECT_MAX  255u               /* a one-byte index */
+#define INDEX_SIZE_MIN    (SQ_PAGE_SIZE >> 8)
 
 /* A geometry in the making, and what it is made from. */
 struct slab_plan {
@@ -94,7 +95,8 @@ static void classic_choose_order(struct slab_plan *plan, bool is_off)
     geometry->object_count = 0;
     for (uint32_t order = 0; order <= SQ_PAGE_ORDER_MAX; order++) {
         uint64_t bytes = (uint64_t)SQ_PAGE_SIZE << order;
-        uint64_t count = is_off ? bytes / size : classic_count_on_slab(bytes, size, align);
+        uint64_t count =
+            is_off ? bytes / size : classic_count_on_slab(bytes, size, align);
         uint64_t management = is_off ? 0 : classic_management_bytes(count, align);
         if (count == 0)
             continue;
@@ -173,7 +175,8 @@ static void later_choose_order(struct slab_plan *plan, enum slab_placement place
 }
 
 /* In the last free object if that is large enough and nobody looks into free objects;
- * else off the slab if the rest of the slab is too small for it; else at the slab's end. */
+ * else off the slab if the rest of the slab is too small for it; else at the slab's
+ * end. */
 static void later_plan(struct slab_plan *plan)
 {
     struct slab_geometry *geometry = &plan->geometry;
@@ -216,14 +219,14 @@ static int slab_geometry_plan(const sq_heap *heap, const struct sq_cache_spec *s
     else
         later_plan(&plan);
     if (plan.geometry.object_count == 0)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "size of cache %.60s is %llu: no slab of up to %u bytes holds "
-                            "one such object with its management",
-                            spec->name, (unsigned long long)spec->size,
-                            SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX);
+        return sq_error_set(
+            error, SQ_E_PARAMETER,
+            "size of cache %.60s is %llu: no slab of up to %u bytes holds "
+            "one such object with its management",
+            spec->name, (unsigned long long)spec->size,
+            SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX);
     plan.geometry.colour_step = (uint32_t)sq_max_u64(line, align);
-    plan.geometry.colour_count =
-        (uint32_t)(plan.left_over / plan.geometry.colour_step);
+    plan.geometry.colour_count = (uint32_t)(plan.left_over / plan.geometry.colour_step);
     *geometry = plan.geometry;
     return SQ_OK;
 }
@@ -253,7 +256,8 @@ static uint64_t slab_free_limit(const sq_machine *machine, uint32_t node,
                                 const struct slab_tunables *tunables,
                                 const struct slab_geometry *geometry)
 {
-    return (1u + (uint64_t)machine->topology.cpus_on_node[node]) * tunables->batchcount +
+    return (1u + (uint64_t)machine->topology.cpus_on_node[node]) *
+               tunables->batchcount +
            geometry->object_count;
 }
 

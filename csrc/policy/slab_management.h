@@ -55,8 +55,8 @@ static inline void *slab_object_at(const struct slab_cache *cache,
     return slab->first_object + (size_t)index * cache->base.size;
 }
 
-/* ceil(2^32 / size): offset * this >> 32 is offset / size for every multiple of size up to
- * 4 MiB, since the error of the quotient is below 2^22 / 2^32. */
+/* ceil(2^32 / size): offset * this >> 32 is offset / size for every multiple of size up
+ * to 4 MiB, since the error of the quotient is below 2^22 / 2^32. */
 static inline uint32_t slab_reciprocal(uint32_t size)
 {
     return (uint32_t)((UINT64_C(0x100000000) + size - 1) / size);
@@ -74,13 +74,15 @@ static inline uint32_t *slab_bufctl(struct slab *slab)
     return (uint32_t *)(void *)(slab + 1);
 }
 
-/* ---- taking and putting back; both under the list lock or before the slab is known ---- */
+/* ---- taking and putting back; both under the list lock or before the slab is known
+ * ---- */
 
 /* Requires a free object. */
 static inline void *slab_take(sq_cpu *cpu, const struct slab_cache *cache,
                               struct slab *slab)
 {
     uint32_t index;
+    sq_scope_enter(cpu, SLAB_GET);
     SQ_ASSERT_INTERNAL(slab->inuse < cache->geometry.object_count);
     if (cache->is_classic) {
         index = slab->free;
@@ -92,6 +94,7 @@ static inline void *slab_take(sq_cpu *cpu, const struct slab_cache *cache,
     }
     SQ_ASSERT_INTERNAL(index < cache->geometry.object_count);
     slab->inuse++;
+    sq_scope_leave(cpu, SLAB_GET);
     return slab_object_at(cache, slab, index);
 }
 
@@ -108,7 +111,8 @@ static inline void slab_put(sq_cpu *cpu, const struct slab_cache *cache,
         slab->free = index;
         return;
     }
-    if (slab->index_stack == NULL) /* SLAB_OBJ: the first to come back holds the stack */
+    if (slab->index_stack ==
+        NULL) /* SLAB_OBJ: the first to come back holds the stack */
         slab->index_stack = object;
     sq_touch_write(cpu, &slab->index_stack[slab->inuse], 1);
     slab->index_stack[slab->inuse] = (uint8_t)index;
@@ -116,13 +120,12 @@ static inline void slab_put(sq_cpu *cpu, const struct slab_cache *cache,
 
 /* ---- a slab's beginning ---- */
 
-static struct sq_page *slab_pages_get(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
-                                      uint32_t flags)
+static struct sq_page *slab_pages_get(sq_cpu *cpu, struct slab_cache *cache,
+                                      int32_t node, uint32_t flags)
 {
     uint32_t page_flags = ((flags & SQ_ALLOC_THISNODE) ? SQ_PAGES_THISNODE : 0) |
                           ((flags & SQ_ALLOC_NOWAIT) ? SQ_PAGES_NOWAIT : 0);
-    struct sq_page *page =
-        sq_pages_alloc(cpu, cache->geometry.order, node, page_flags);
+    struct sq_page *page = sq_pages_alloc(cpu, cache->geometry.order, node, page_flags);
     if (page == NULL)
         return NULL;
     page->word[3] = (uint64_t)(uintptr_t)cache;
@@ -144,7 +147,8 @@ static void *slab_management_get(sq_cpu *cpu, const struct slab_cache *cache,
                           (int32_t)node, flags & SQ_ALLOC_NOWAIT);
 }
 
-static void slab_management_put(sq_cpu *cpu, const struct slab_cache *cache, void *memory)
+static void slab_management_put(sq_cpu *cpu, const struct slab_cache *cache,
+                                void *memory)
 {
     slab_free_one(cpu, slab_cache_of(cache->geometry.management_cache), memory);
 }
@@ -208,8 +212,8 @@ static void slab_construct_objects(const struct slab_cache *cache,
         cache->base.constructor(slab_object_at(cache, slab, i));
 }
 
-/* Offset of the next slab's colour on this node. Early releases use colour_next under the
- * list lock and then advance it, later ones advance it first and take no lock. */
+/* Offset of the next slab's colour on this node. Early releases use colour_next under
+ * the list lock and then advance it, later ones advance it first and take no lock. */
 static uint64_t slab_next_colour(sq_cpu *cpu, struct slab_cache *cache,
                                  struct slab_node *node)
 {
@@ -226,8 +230,8 @@ static uint64_t slab_next_colour(sq_cpu *cpu, struct slab_cache *cache,
 
 /* Make the pages a slab that no list knows yet; gives them back when there is no memory
  * for its management. */
-static struct slab *slab_make(sq_cpu *cpu, struct slab_cache *cache, struct sq_page *page,
-                              uint64_t offset, uint32_t flags)
+static struct slab *slab_make(sq_cpu *cpu, struct slab_cache *cache,
+                              struct sq_page *page, uint64_t offset, uint32_t flags)
 {
     struct slab *slab = slab_place(cpu, cache, page, offset, flags);
     if (slab == NULL) {
@@ -261,8 +265,8 @@ static void slab_destroy(sq_cpu *cpu, struct slab_cache *cache, struct slab *sla
 
 /* The same under the list lock (2.6): the pages go now; management outside would need
  * locks of another cache, so it waits on `doomed`, linked through itself. */
-static void slab_destroy_locked(sq_cpu *cpu, struct slab_cache *cache, struct slab *slab,
-                                struct sq_list *doomed)
+static void slab_destroy_locked(sq_cpu *cpu, struct slab_cache *cache,
+                                struct slab *slab, struct sq_list *doomed)
 {
     struct sq_list *memory = slab_outside_memory(cache, slab);
     slab_pages_put(cpu, cache, slab_page_of(cache, slab));
@@ -270,8 +274,8 @@ static void slab_destroy_locked(sq_cpu *cpu, struct slab_cache *cache, struct sl
         sq_list_link_tail(memory, doomed);
 }
 
-/* Finish what free_block left on `doomed`: whole slabs, or the management of slabs whose
- * pages are gone already. Requires irqs off and no lock held. */
+/* Finish what free_block left on `doomed`: whole slabs, or the management of slabs
+ * whose pages are gone already. Requires irqs off and no lock held. */
 static void slabs_destroy(sq_cpu *cpu, struct slab_cache *cache, struct sq_list *doomed)
 {
     while (!sq_list_is_empty(doomed)) {

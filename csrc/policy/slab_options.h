@@ -39,15 +39,15 @@
       "CFLGS_OBJFREELIST_SLAB, 4.6)")                                                  \
     X(cache_grow_begin, 1, 0, 1,                                                       \
       "a new slab serves the caller before it is linked, its colour is taken without " \
-      "the list lock (in 4.19)")                                                           \
+      "the list lock (in 4.19)")                                                       \
     X(lockless_refill_check, 1, 0, 1,                                                  \
-      "a refill looks for free objects before it takes the list lock (in 4.19)")           \
+      "a refill looks for free objects before it takes the list lock (in 4.19)")       \
     X(shared_touched, 1, 0, 1,                                                         \
       "a refill from the shared array marks that array touched; 0: whatever array "    \
       "receives objects (2.6.34)")                                                     \
     X(destroy_after_batch, 1, 0, 1,                                                    \
       "over free_limit the last free slabs go, after the batch and without the list "  \
-      "lock; 0: the slab that became empty, at once (in 4.19)")                            \
+      "lock; 0: the slab that became empty, at once (in 4.19)")                        \
     X(free_limit_first, 1, 0, 1,                                                       \
       "retuning sets free_limit before the shared array is flushed (in 4.19)")
 

@@ -29,8 +29,9 @@ enum slub_align_rule {
     SLUB_ALIGN_HALVED_LINE = 1, /* 2.6.25 on: the largest fraction of a line that fits */
 };
 
-#define SLUB_OBJECTS_MAX_2_6_26 65535u /* a slab counts its objects in 16 bits */
-#define SLUB_OBJECTS_MAX_3_1    32767u /* ... in 15 */
+/* Objects a slab can count: 16 bits in 2.6.26 to 3.0, 15 bits since. */
+#define SLUB_OBJECTS_MAX_2_6_26 65535u
+#define SLUB_OBJECTS_MAX_3_1    32767u
 
 /* Objects a slab should hold on a machine of `cpu_count` CPUs (2.6.26 on). */
 static inline uint32_t slub_min_objects(uint32_t cpu_count)
@@ -51,9 +52,9 @@ static inline uint32_t slub_min_order(uint64_t size)
 }
 
 /*
- * First order from `first` to `last` whose slab holds `min_objects` and wastes no more
- * than 1/`fraction` of itself; last + 1 if there is none. A slab of order `floor` that
- * would hold more than `objects_max` is made smaller, whatever it wastes.
+ * First order from `floor_order` to `last` whose slab holds `min_objects` and wastes no
+ * more than 1/`fraction` of itself; last + 1 if there is none. If a slab of `floor_order`
+ * would hold more than `objects_max`, it is made smaller, whatever it wastes.
  */
 static inline uint32_t slub_order_try(uint64_t size, uint64_t min_objects,
                                       uint32_t floor_order, uint32_t last,
@@ -155,6 +156,63 @@ static inline uint32_t slub_alignment(uint64_t object_size, uint64_t align,
         align = sq_max_u64(align, line);
     }
     return (uint32_t)sq_align_up(sq_max_u64(align, sizeof(void *)), sizeof(void *));
+}
+
+/* What one slot holds, from its first byte: left red zone, object, free pointer (inside
+ * the object or after it), tracks, right red zone, padding. */
+struct slub_layout {
+    uint32_t red_left_pad; /* bytes before the object */
+    uint32_t inuse;        /* the object rounded up, with its right red zone */
+    uint32_t fp_offset;    /* of the free pointer, from the start of the object */
+    uint32_t align, size;  /* of the slot */
+};
+
+struct slub_layout_rule {
+    enum slub_align_rule align_rule;
+    bool fp_in_middle;    /* since 5.7 the free pointer lies in the object's middle */
+    bool has_left_pad;    /* since 4.6 a red zone lies before the object too */
+    uint32_t track_bytes; /* what SLAB_STORE_USER adds */
+};
+
+/* Is the free pointer kept out of the object, since its bytes must survive a free? */
+static inline bool slub_fp_is_outside(uint64_t object_size, bool must_survive,
+                                      bool has_red_zone,
+                                      const struct slub_layout_rule *rule)
+{
+    return must_survive ||
+           (rule->fp_in_middle && has_red_zone && object_size < sizeof(void *));
+}
+
+/* Lay out a slot. `must_survive`: the object keeps its bytes while it is free (poisoned,
+ * looked at by RCU readers, made by a constructor). */
+static inline struct slub_layout slub_lay_out(uint64_t object_size, uint64_t align,
+                                              bool hwcache_align, bool must_survive,
+                                              bool has_red_zone, bool has_tracks,
+                                              const struct slub_layout_rule *rule)
+{
+    struct slub_layout layout = {0};
+    uint64_t word = sizeof(void *);
+    uint64_t size = sq_align_up(object_size, word);
+    layout.align = slub_alignment(object_size, align, hwcache_align, rule->align_rule);
+    if (has_red_zone && size == object_size)
+        size += word;
+    layout.inuse = (uint32_t)size;
+    if (slub_fp_is_outside(object_size, must_survive, has_red_zone, rule)) {
+        layout.fp_offset = (uint32_t)size;
+        size += word;
+    } else if (rule->fp_in_middle) {
+        layout.fp_offset = (uint32_t)sq_align_down(object_size / 2, word);
+    }
+    if (has_tracks)
+        size += rule->track_bytes;
+    if (has_red_zone) {
+        size += word;
+        if (rule->has_left_pad)
+            layout.red_left_pad = (uint32_t)sq_align_up(word, layout.align);
+        size += layout.red_left_pad;
+    }
+    layout.size = (uint32_t)sq_align_up(size, layout.align);
+    return layout;
 }
 
 /* Free objects a CPU keeps on its partial list, by slot size: 3.2 to 5.15, 5.16 on. */

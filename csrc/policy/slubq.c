@@ -1,6 +1,6 @@
 /*
- * SLUB+Q, "SLUB with queueing": SLUB's slabs without a list inside them, and in front of
- * them SLAB's queues (Christoph Lameter, 2010).
+ * SLUB+Q, "SLUB with queueing": SLUB's slabs without a list inside them, and in front
+ * of them SLAB's queues (Christoph Lameter, 2010).
  *
  * A slab says which of its objects are free in a bitmap, so the allocator never touches
  * an object. Each CPU has a queue of pointers to free objects: alloc takes the newest,
@@ -13,6 +13,11 @@
  *   drain |       | alloc, free
  *   batch v       v    alien queue (V3, V4): objects of one other node, one queue a
  *        slabs         (shared queue, other node)
+ *
+ * Files: slubq_cache.h (structures), slubq_bitmap.h, slubq_slab.h (slabs, partial
+ * lists, draining), slubq_queue.h (shared and alien queues), slubq_refill.h,
+ * slubq_shrink.h, slubq_expire.h, slubq_tune.h, slubq_dump.h, slubq_check.h; here the
+ * two hot paths and the making of a cache.
  *
  * Locks: the CPU's queue by irqs off; then alien_lock or shared_lock, slab_lock (up to
  * V3), list_lock. Taking a partial slab inverts the last two by trying.
@@ -30,9 +35,11 @@
  *     whether a slab is full or empty.
  *   - V3's size of a shared queue's block is V4's: as posted it was 12 bytes long where
  *     a page was meant, and the kernel's memory would have been overwritten.
- *   - An allocation for another node that has no memory left takes a local object, unless
- *     SQ_ALLOC_THISNODE is given.
+ *   - An allocation for another node that has no memory left takes a local object,
+ * unless SQ_ALLOC_THISNODE is given.
  *   - Slabs emptied under V4's list_lock are given back when it is let go.
+ *   - CPUs that are alone under their last-level cache share one queue a node; as
+ * posted one of the whole machine, which mixed nodes.
  *   - The kmalloc caches have shared queues like all others.
  *   - Debug flags (red zones, poison, user tracking) have no effect, as with
  *     CONFIG_SLUB_DEBUG off.
@@ -43,7 +50,8 @@
 
 /* ---- allocating ---- */
 
-/* V1, V2: the queue is wholly of one node; an explicit other one empties it. */
+/* V1, V2: the queue is for one node, the last that was asked for; another empties it.
+ */
 static void slubq_change_node(sq_cpu *cpu, struct slubq_cache *cache,
                               struct slubq_queue *queue, int32_t node)
 {
@@ -54,13 +62,13 @@ static void slubq_change_node(sq_cpu *cpu, struct slubq_cache *cache,
 }
 
 /* The queue is empty or another node's: refill it and take one. NULL without memory. */
-static void *slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
-                              uint32_t flags)
+static void *slubq_refill(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
+                          uint32_t flags)
 {
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
     uint32_t want = slubq_refill_want(cache, queue);
     bool from_shared;
-    if (cache->rule.version < 3)
+    if (!cache->rule.foreign_is_apart)
         slubq_change_node(cpu, cache, queue, node);
     queue->touched = 1;
     from_shared = queue->group != NULL && slubq_shared_take(cpu, queue, want) > 0;
@@ -69,7 +77,7 @@ static void *slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t no
     else if (cache->rule.has_slab_lock)
         slubq_refill_by_slab(cpu, cache, node, flags);
     else
-        slubq_refill_by_node(cpu, cache, want, flags);
+        slubq_refill_by_node(cpu, cache, node, want, flags);
     queue = slubq_queue_of(cpu, cache);
     if (queue->objects == 0)
         return NULL;
@@ -78,17 +86,21 @@ static void *slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t no
     return queue->object[--queue->objects];
 }
 
-/* An explicit node that is not the queue's. */
-static __attribute__((noinline)) void *slubq_alloc_node(sq_cpu *cpu,
-                                                        struct slubq_cache *cache,
-                                                        int32_t node, uint32_t flags)
+/* What alloc does when its queue does not serve: the rest of the section with irqs off.
+ * Out of line, as slubq_free_slow, so that the hit saves no registers. */
+static __attribute__((noinline)) void *
+slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t node, uint32_t flags)
 {
-    void *object;
-    if (!cache->rule.foreign_is_apart)
-        return slubq_alloc_slow(cpu, cache, node, flags);
-    object = slubq_alloc_foreign(cpu, cache, (uint32_t)node, flags);
-    if (object == NULL && !(flags & SQ_ALLOC_THISNODE))
-        object = slubq_alloc_slow(cpu, cache, SQ_NODE_ANY, flags);
+    bool is_foreign = cache->rule.foreign_is_apart && node != SQ_NODE_ANY &&
+                      node != slubq_queue_of(cpu, cache)->node;
+    void *object = NULL;
+    if (is_foreign)
+        object = slubq_alloc_foreign(cpu, cache, (uint32_t)node, flags);
+    if (!is_foreign)
+        object = slubq_refill(cpu, cache, node, flags);
+    else if (object == NULL && !(flags & SQ_ALLOC_THISNODE))
+        object = slubq_refill(cpu, cache, SQ_NODE_ANY, flags);
+    sq_irq_restore(cpu);
     return object;
 }
 
@@ -100,60 +112,76 @@ static inline void *slubq_alloc(sq_cpu *cpu, sq_cache *base, int32_t node,
     void *object;
     sq_irq_save(cpu);
     queue = slubq_queue_of(cpu, cache);
-    if (__builtin_expect(node != SQ_NODE_ANY, 0) && node != queue->node &&
-        !cache->rule.node_is_ignored) {
-        object = slubq_alloc_node(cpu, cache, node, flags);
-    } else if (__builtin_expect(queue->objects == 0, 0)) {
-        object = slubq_alloc_slow(cpu, cache, node, flags);
-    } else {
-        object = queue->object[--queue->objects];
-        queue->touched = 1;
-        slubq_count(cpu, cache, SLUBQ_ALLOC_FASTPATH);
-    }
+    if (cache->rule.node_is_ignored)
+        node = SQ_NODE_ANY;
+    if (SLUBQ_UNLIKELY(queue->objects == 0 ||
+                       (node != SQ_NODE_ANY && node != queue->node)))
+        return slubq_alloc_slow(cpu, cache, node, flags);
+    object = queue->object[--queue->objects];
+    queue->touched = 1;
+    slubq_count(cpu, cache, SLUBQ_ALLOC_FASTPATH);
     sq_irq_restore(cpu);
     return object;
 }
 
 /* ---- freeing ---- */
 
-/* The queue is full: to the shared queue as far as it goes, then to the slabs. */
-static __attribute__((noinline)) void slubq_free_slow(sq_cpu *cpu,
-                                                      struct slubq_cache *cache,
-                                                      struct slubq_queue *queue)
+/* Make room in a full queue: to the shared queue as far as it goes, else to the slabs.
+ */
+static void slubq_make_room(sq_cpu *cpu, struct slubq_cache *cache,
+                            struct slubq_queue *queue)
 {
-    bool is_v4 = cache->rule.version >= 4;
-    if (queue->group != NULL && slubq_shared_give(cpu, queue) > 0) {
+    bool to_shared = queue->group != NULL && slubq_shared_give(cpu, queue) > 0;
+    if (to_shared)
         slubq_count(cpu, cache, SLUBQ_FREE_SHARED);
-        if (is_v4)
-            return;
-    } else {
+    else
         slubq_drain_queue(cpu, cache, queue, queue->batch);
+    if (!to_shared || cache->rule.version < 4)
+        slubq_count(cpu, cache, SLUBQ_FREE_SLOWPATH);
+}
+
+static __attribute__((noinline)) void
+slubq_free_slow(sq_cpu *cpu, struct slubq_cache *cache, void *object, uint32_t node)
+{
+    struct slubq_queue *queue = slubq_queue_of(cpu, cache);
+    if (node != SLUBQ_NODE_HERE) {
+        slubq_free_foreign(cpu, cache, queue, node, object);
+    } else {
+        slubq_make_room(cpu, cache, queue);
+        queue->object[queue->objects++] = object;
     }
-    slubq_count(cpu, cache, SLUBQ_FREE_SLOWPATH);
+    sq_irq_restore(cpu);
+}
+
+/* The node of an object if that is not the queue's and matters, else SLUBQ_NODE_HERE.
+ */
+static inline uint32_t slubq_foreign_node(sq_cpu *cpu, const struct slubq_cache *cache,
+                                          const struct slubq_queue *queue,
+                                          const void *object)
+{
+    const struct sq_page *page;
+    if (!cache->rule.foreign_is_apart)
+        return SLUBQ_NODE_HERE;
+    page = sq_page_of_address(cpu->machine, object);
+    sq_touch_read(cpu, page, sizeof(*page));
+    return page->node == queue->node ? SLUBQ_NODE_HERE : page->node;
 }
 
 static inline void slubq_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
     struct slubq_cache *cache = slubq_cache_of(base);
     struct slubq_queue *queue;
+    uint32_t node;
     sq_irq_save(cpu);
     queue = slubq_queue_of(cpu, cache);
-    if (cache->rule.foreign_is_apart) {
-        const struct sq_page *page = sq_page_of_address(cpu->machine, object);
-        sq_touch_read(cpu, page, sizeof(*page));
-        if (page->node != queue->node) {
-            slubq_free_foreign(cpu, cache, queue, page->node, object);
-            sq_irq_restore(cpu);
-            return;
-        }
-    }
-    if (__builtin_expect(queue->objects >= queue->max, 0)) {
-        slubq_free_slow(cpu, cache, queue);
-    } else {
-        queue->touched = 1;
-        slubq_count(cpu, cache, SLUBQ_FREE_FASTPATH);
+    node = slubq_foreign_node(cpu, cache, queue, object);
+    if (SLUBQ_UNLIKELY(node != SLUBQ_NODE_HERE || queue->objects >= queue->max)) {
+        slubq_free_slow(cpu, cache, object, node);
+        return;
     }
     queue->object[queue->objects++] = object;
+    queue->touched = 1;
+    slubq_count(cpu, cache, SLUBQ_FREE_FASTPATH);
     sq_irq_restore(cpu);
 }
 
@@ -165,8 +193,8 @@ static void slubq_free_bulk(sq_cpu *cpu, sq_cache *cache, size_t count, void **o
         slubq_free(cpu, cache, objects[i]);
 }
 
-static size_t slubq_alloc_bulk(sq_cpu *cpu, sq_cache *cache, uint32_t flags, size_t count,
-                               void **objects)
+static size_t slubq_alloc_bulk(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
+                               size_t count, void **objects)
 {
     for (size_t i = 0; i < count; i++) {
         objects[i] = slubq_alloc(cpu, cache, SQ_NODE_ANY, flags);
@@ -248,7 +276,8 @@ static uint32_t slubq_shared_size_of(const struct slubq_cache *cache,
 }
 
 /* The slot, the order of a slab and what fits in it. */
-static int slubq_set_geometry(struct slubq_cache *cache, const struct sq_cache_spec *spec,
+static int slubq_set_geometry(struct slubq_cache *cache,
+                              const struct sq_cache_spec *spec,
                               const struct sq_options *options, struct sq_error *error)
 {
     sq_cache *base = &cache->base;
@@ -279,7 +308,6 @@ static int slubq_set_geometry(struct slubq_cache *cache, const struct sq_cache_s
     cache->min_order = slub_min_order(base->size);
     cache->min_order_objects = slubq_order_objects(cache->min_order, base->size);
     cache->index_inverse = (uint32_t)((UINT64_C(1) << 32) / base->size + 1);
-    cache->min_partial = (uint32_t)sq_clamp_u64(sq_ilog2(base->size), 5, 10);
     return 0;
 }
 
@@ -298,8 +326,8 @@ static int slubq_set_up(struct slubq_cache *cache, const struct sq_cache_spec *s
                             : slubq_queue_size_of(cache->base.size);
     cache->batch = (cache->queue_size + 1) / 2;
     cache->shared_size = slubq_shared_size_of(cache, options);
-    cache->remote_node_defrag_ratio =
-        (uint32_t)options->slubq.remote_node_defrag_ratio;
+    cache->min_partial = (uint32_t)sq_clamp_u64(sq_ilog2(cache->base.size), 5, 10);
+    cache->remote_node_defrag_ratio = (uint32_t)options->slubq.remote_node_defrag_ratio;
     slubq_set_sizes(cache);
     return 0;
 }
@@ -329,8 +357,8 @@ static bool slubq_nodes_make(sq_cpu *cpu, struct slubq_cache *cache)
     return true;
 }
 
-static int slubq_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_spec *spec,
-                            struct sq_error *error)
+static int slubq_cache_init(sq_cpu *cpu, sq_cache *base,
+                            const struct sq_cache_spec *spec, struct sq_error *error)
 {
     struct slubq_cache *cache = slubq_cache_of(base);
     int code = slubq_set_up(cache, spec, error);
@@ -380,7 +408,7 @@ static int slubq_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
     return 0;
 }
 
-const sq_policy_ops SQ_ON_MACHINE(sq_slubq) = {
+SQ_POLICY(slubq) = {
     .name = "slub+q",
     .machine = SQ_MACHINE_NAME,
     .cache_bytes = sizeof(struct slubq_cache),
@@ -409,4 +437,5 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slubq) = {
     .dump = slubq_dump,
     .row = slubq_row,
     .row_columns = slubq_row_columns,
+    .row_columns_of = slubq_row_columns_of,
 };

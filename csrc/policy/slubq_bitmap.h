@@ -1,7 +1,7 @@
 /*
  * Which objects of a slab are free: one bit each, 1 = free, and the objects themselves
- * untouched. Up to 64 objects the bitmap is a word of the page frame; above that it lies
- * behind the last object and the frame counts its set bits.
+ * untouched. Up to 64 objects the bitmap is a word of the page frame; above that it
+ * lies behind the last object and the frame counts its set bits.
  *
  * Requires, for whatever changes bits, the lock that guards the slab's bitmap.
  */
@@ -10,7 +10,8 @@
 
 #include "policy/slubq_cache.h"
 
-/* Objects that fit beside their bitmap: words of the slab, 64 objects and a word each. */
+/* Objects that fit beside their bitmap: words of the slab, 64 objects and a word each.
+ */
 static inline uint32_t slubq_order_objects(uint32_t order, uint32_t size)
 {
     uint64_t bytes = (uint64_t)SQ_PAGE_SIZE << order;
@@ -32,6 +33,17 @@ static inline bool slubq_map_is_word(uint32_t objects)
     return objects <= SLUBQ_WORD_OBJECTS;
 }
 
+/* Set bits of a word, by adding neighbours: no call where the CPU is not known to
+ * count. */
+static inline uint32_t slubq_popcount(uint64_t word)
+{
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) +
+           (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (uint32_t)(word * UINT64_C(0x0101010101010101) >> 56);
+}
+
 /* The bitmap's words. */
 static inline uint64_t *slubq_map(const struct slubq_cache *cache, struct sq_page *page,
                                   uint32_t objects)
@@ -47,9 +59,8 @@ static inline uint32_t slubq_free_count(const struct slubq_cache *cache,
                                         const struct sq_page *page)
 {
     uint64_t free = slubq_slab_const(page)->free;
-    return slubq_map_is_word(slubq_slab_objects(cache, page))
-               ? (uint32_t)__builtin_popcountll(free)
-               : (uint32_t)free;
+    return slubq_map_is_word(slubq_slab_objects(cache, page)) ? slubq_popcount(free)
+                                                              : (uint32_t)free;
 }
 
 /* Is there any? Cheaper than counting. */
@@ -63,9 +74,8 @@ static inline bool slubq_has_free(const struct sq_page *page)
 static inline uint32_t slubq_index(const struct slubq_cache *cache,
                                    const struct sq_page *page, const void *object)
 {
-    uint64_t offset =
-        (uint64_t)((const char *)object -
-                   sq_page_address(cache->base.heap->machine, page));
+    uint64_t offset = (uint64_t)((const char *)object -
+                                 sq_page_address(cache->base.heap->machine, page));
     return (uint32_t)((offset * cache->index_inverse) >> 32);
 }
 

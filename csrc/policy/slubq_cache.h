@@ -11,10 +11,13 @@
 #include "policy/policy.h"
 #include "policy/slub_geometry.h"
 
-#define SLUBQ_WORD_OBJECTS  64u    /* up to so many objects the bitmap is one word */
-#define SLUBQ_REFILL_UNUSED 16u    /* refill of a queue that was not in use lately */
-#define SLUBQ_QUEUE_MIN     4      /* what sysfs accepts for cpu_queue_size */
+#define SLUBQ_WORD_OBJECTS  64u /* up to so many objects the bitmap is one word */
+#define SLUBQ_REFILL_UNUSED 16u /* refill of a queue that was not in use lately */
+#define SLUBQ_QUEUE_MIN     4   /* what sysfs accepts for cpu_queue_size */
 #define SLUBQ_QUEUE_MAX     10000
+#define SLUBQ_NODE_HERE     UINT32_MAX /* "no node but this CPU's" */
+
+#define SLUBQ_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 /*
  * The rows of the counters are in V4's order; older postings print theirs in their own
@@ -25,8 +28,9 @@
     X(ALLOC_SHARED, "alloc_shared", "refills from the shared queue")                   \
     X(ALLOC_ALIEN, "alloc_alien", "allocations from an alien queue")                   \
     X(ALLOC_ALIEN_SLOW, "alloc_alien_slow", "of these, after a refill from slabs")     \
-    X(ALLOC_DIRECT, "alloc_direct", "allocations for another node, straight from "     \
-                                    "a slab")                                          \
+    X(ALLOC_DIRECT, "alloc_direct",                                                    \
+      "allocations for another node, straight from "                                   \
+      "a slab")                                                                        \
     X(ALLOC_SLOWPATH, "alloc_slowpath", "allocations that refilled the queue")         \
     X(FREE_FASTPATH, "free_fastpath", "frees into the CPU's queue")                    \
     X(FREE_SHARED, "free_shared", "frees that moved objects to the shared queue")      \
@@ -51,27 +55,29 @@ enum slubq_counter {
 };
 
 /*
- * A queue of objects, oldest first. A CPU's is changed by that CPU with irqs off; shared
- * and alien queues have a lock. `object` holds `max` pointers.
+ * A queue of objects, oldest first. A CPU's is changed by that CPU with irqs off;
+ * shared and alien queues have a lock. `object` holds `max` pointers.
  */
 struct slubq_queue {
     uint32_t objects; /* entries now */
     uint32_t max;     /* full at so many */
     uint32_t batch;   /* entries moved at a time */
     uint16_t touched; /* in use since the last drain or expiry (V4) */
-    int16_t node;     /* whose objects: see slubq_node_is_here, slubq_alien_of */
-    sq_lock lock;     /* shared and alien queues */
+    int16_t node; /* a CPU's: its memory node, in V1 and V2 that of the last explicit
+                     request; an alien queue's: the node its objects are of */
+    sq_lock lock; /* shared and alien queues */
     struct slubq_group *group; /* a CPU's queue: its shared queue, or NULL */
     void *object[];
 };
 
 /*
- * CPUs that share a last-level cache and a node, with what they share: one queue, and one
- * alien queue for each other node. One block of memory, lines apart.
+ * CPUs that share a last-level cache and a node, with what they share: one queue, and
+ * one alien queue for each other node. One block of memory, lines apart.
  */
 struct slubq_group {
     uint32_t node;
     uint32_t first_cpu;
+    uint32_t alien_want; /* objects that an empty alien queue is given at once */
     struct slubq_queue *shared;
     struct slubq_queue *alien[SQ_NODE_MAX]; /* by node; NULL for its own, or if none */
 };
@@ -79,7 +85,7 @@ struct slubq_group {
 /* A node's slabs. `list_lock` guards the list and, without slab locks, the bitmaps. */
 struct slubq_node {
     sq_lock list_lock;
-    uint32_t touched;     /* under list_lock (V4) */
+    uint32_t touched;       /* under list_lock (V4) */
     struct sq_list partial; /* page->lru of slabs with a free bit; under list_lock */
     sq_atomic nr_partial;   /* changed under list_lock, read without */
     /* -- every slab of the node, for release and introspection; ours -- */
@@ -92,9 +98,9 @@ struct slubq_node {
 /* The owner's words of a page frame. */
 struct slubq_slab {
     sq_cache *cache;
-    sq_lock lock;       /* slab_lock, where the version has one */
-    uint64_t free;      /* up to 64 objects the bitmap itself, bit 1 = free; above, how
-                           many bits of the bitmap behind the objects are set */
+    sq_lock lock;  /* slab_lock, where the version has one */
+    uint64_t free; /* up to 64 objects the bitmap itself, bit 1 = free; above, how
+                      many bits of the bitmap behind the objects are set */
     uint32_t chain_next, chain_prev; /* page number + 1, or 0 */
 };
 _Static_assert(sizeof(struct slubq_slab) <= sizeof(((struct sq_page *)0)->word),
@@ -125,19 +131,33 @@ struct slubq_cache {
     uint32_t shared_max, alien_shift, alien_max;
     uint32_t group_count;
     struct slubq_group *group[SQ_CPU_MAX];
+    uint16_t group_of_cpu[SQ_CPU_MAX]; /* index into `group`, once there are groups */
     /* -- constant -- */
     uint32_t min_order, min_order_objects;
-    uint32_t inuse;          /* bytes of a slot that the object takes */
-    uint32_t index_inverse;  /* 2^32 / size, rounded up: offset to index */
+    uint32_t inuse;         /* bytes of a slot that the object takes */
+    uint32_t index_inverse; /* 2^32 / size, rounded up: offset to index */
     struct slubq_node *node[SQ_NODE_MAX];
-    /* -- tunables, racy -- */
+    /* -- tunables: see slubq_tunable -- */
     uint32_t min_partial;
     uint32_t remote_node_defrag_ratio;
+    uint64_t lost_objects;  /* in no place any more: alien objects, after a resize */
+    uint64_t expired_bytes; /* by the last expiry (V4) */
 };
 
 static inline struct slubq_cache *slubq_cache_of(sq_cache *cache)
 {
     return (struct slubq_cache *)(void *)cache;
+}
+
+/* A tunable may change while others look at it: read and write it whole. */
+static inline uint32_t slubq_tunable(const uint32_t *value)
+{
+    return __atomic_load_n(value, __ATOMIC_RELAXED);
+}
+
+static inline void slubq_tunable_set(uint32_t *value, int64_t new_value)
+{
+    __atomic_store_n(value, (uint32_t)new_value, __ATOMIC_RELAXED);
 }
 
 static inline struct slubq_slab *slubq_slab_of(struct sq_page *page)

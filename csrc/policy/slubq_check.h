@@ -1,10 +1,10 @@
 /*
- * The check of every structure of a cache. Each object must be in exactly one place: free
- * in its slab's bitmap, in one queue, or handed out. Every walk has a bound that the
- * machine's memory gives, so the check ends whatever it finds.
+ * The check of every structure of a cache. Each object must be in exactly one place:
+ * free in its slab's bitmap, in one queue, or handed out. Every walk has a bound that
+ * the machine's memory gives, so the check ends whatever it finds.
  *
- * To see an object twice, the check sets its bit while it walks the queues and clears it
- * again afterwards.
+ * To see an object twice, the check sets its bit while it walks the queues and clears
+ * it again afterwards.
  */
 #ifndef SLUBQ_CHECK_H
 #define SLUBQ_CHECK_H
@@ -31,7 +31,8 @@ static bool slubq_is_slab(const struct slubq_cache *cache, const struct sq_page 
     const sq_machine *machine = cache->base.heap->machine;
     uint64_t pages_per_node = (UINT64_C(1) << machine->node_shift) >> SQ_PAGE_SHIFT;
     uint64_t offset = (uint64_t)((uintptr_t)page - (uintptr_t)machine->page_frames);
-    return offset % sizeof(*page) == 0 && offset / sizeof(*page) / pages_per_node == n &&
+    return offset % sizeof(*page) == 0 &&
+           offset / sizeof(*page) / pages_per_node == n &&
            page->state == SQ_PAGE_SLAB && page->node == n &&
            slubq_slab_const(page)->cache == &cache->base &&
            (page->order == cache->base.order || page->order == cache->min_order);
@@ -44,7 +45,7 @@ static uint32_t slubq_count_bits(const struct slubq_cache *cache, struct sq_page
     const uint64_t *map = slubq_map(cache, page, objects);
     uint32_t words = (uint32_t)sq_div_ceil(objects, 64), bits = 0;
     for (uint32_t i = 0; i < words; i++)
-        bits += (uint32_t)__builtin_popcountll(map[i]);
+        bits += slubq_popcount(map[i]);
     if (objects % 64 != 0 && map[words - 1] >> (objects % 64) != 0)
         return UINT32_MAX;
     return bits;
@@ -62,7 +63,8 @@ static int slubq_check_slabs(const struct slubq_cache *cache, uint32_t n,
         bool is_listed;
         if (++slabs > slubq_slab_limit(cache) || !slubq_is_slab(cache, page, n) ||
             slubq_slab_of(page)->chain_prev != previous)
-            return slubq_bad(cache, error, "the chain of slabs leads astray", n, number);
+            return slubq_bad(cache, error, "the chain of slabs leads astray", n,
+                             number);
         if (slubq_count_bits(cache, page) != slubq_free_count(cache, page))
             return slubq_bad(cache, error, "bitmap and count of free objects differ", n,
                              page->serial);
@@ -90,7 +92,8 @@ static int slubq_check_partial(sq_cpu *cpu, const struct slubq_cache *cache, uin
     uint64_t count = 0;
     for (const struct sq_list *link = node->partial.next; link != &node->partial;
          previous = link, link = link->next) {
-        const struct sq_page *page = SQ_LIST_ENTRY((uintptr_t)link, struct sq_page, lru);
+        const struct sq_page *page =
+            SQ_LIST_ENTRY((uintptr_t)link, struct sq_page, lru);
         if (++count > slubq_slab_limit(cache) || !slubq_is_slab(cache, page, n) ||
             link->prev != previous)
             return slubq_bad(cache, error, "the partial list leads astray", n, count);
@@ -109,8 +112,8 @@ struct slubq_queue_check {
 };
 
 static int slubq_bad_queue(const struct slubq_cache *cache, struct sq_error *error,
-                           const char *kind, const struct slubq_queue *queue, uint32_t i,
-                           const char *what)
+                           const char *kind, const struct slubq_queue *queue,
+                           uint32_t i, const char *what)
 {
     return sq_error_set(error, SQ_E_CORRUPTION,
                         "cache %s: %s queue of node %d, entry %u of %u: %s",

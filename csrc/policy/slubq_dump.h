@@ -18,20 +18,52 @@ static const struct sq_counter_name slubq_counter_names[] = {
 };
 
 static const char *const slubq_row_columns[] = {
-    "slab",          "idx",           "cpu_objects",
-    "cpu_node",      "nr_partial_cpunode", "nr_slabs_cpunode",
-    "objslab_inuse", "objslab_avail", "objnode",
-    "nr_partial_objnode", "nr_slabs_objnode", NULL,
+    "slab",
+    "idx",
+    "cpu_objects",
+    "cpu_node",
+    "nr_partial_cpunode",
+    "nr_slabs_cpunode",
+    "objslab_inuse",
+    "objslab_avail",
+    "objnode",
+    "nr_partial_objnode",
+    "nr_slabs_objnode",
+    NULL,
 };
+
+/* V3, V4: what lies in the queues beyond the CPU's own. */
+static const char *const slubq_row_columns_v3[] = {
+    "slab",
+    "idx",
+    "cpu_objects",
+    "cpu_touched",
+    "shared_objects",
+    "alien_objects_to_objnode",
+    "nr_partial_cpunode",
+    "nr_slabs_cpunode",
+    "objslab_inuse",
+    "objslab_avail",
+    "objslab_on_partial",
+    "objnode",
+    "nr_partial_objnode",
+    "nr_slabs_objnode",
+    NULL,
+};
+
+static const char *const *slubq_row_columns_of(const struct sq_options *options)
+{
+    return options->slubq.version < 3 ? slubq_row_columns : slubq_row_columns_v3;
+}
 
 /* Before V4 the counters of shared and remote objects came after the older ones. */
 static const uint8_t slubq_counter_order_v3[SLUBQ_COUNTER_COUNT] = {
-    SLUBQ_ALLOC_FASTPATH,     SLUBQ_ALLOC_SLOWPATH,       SLUBQ_FREE_FASTPATH,
-    SLUBQ_FREE_SLOWPATH,      SLUBQ_FREE_ADD_PARTIAL,     SLUBQ_FREE_REMOVE_PARTIAL,
-    SLUBQ_ALLOC_FROM_PARTIAL, SLUBQ_ALLOC_SLAB,           SLUBQ_ALLOC_REMOTE,
-    SLUBQ_ALLOC_SHARED,       SLUBQ_ALLOC_ALIEN,          SLUBQ_ALLOC_ALIEN_SLOW,
-    SLUBQ_ALLOC_DIRECT,       SLUBQ_FREE_SHARED,          SLUBQ_FREE_ALIEN,
-    SLUBQ_FREE_ALIEN_SLOW,    SLUBQ_FREE_DIRECT,          SLUBQ_FREE_SLAB,
+    SLUBQ_ALLOC_FASTPATH,     SLUBQ_ALLOC_SLOWPATH,   SLUBQ_FREE_FASTPATH,
+    SLUBQ_FREE_SLOWPATH,      SLUBQ_FREE_ADD_PARTIAL, SLUBQ_FREE_REMOVE_PARTIAL,
+    SLUBQ_ALLOC_FROM_PARTIAL, SLUBQ_ALLOC_SLAB,       SLUBQ_ALLOC_REMOTE,
+    SLUBQ_ALLOC_SHARED,       SLUBQ_ALLOC_ALIEN,      SLUBQ_ALLOC_ALIEN_SLOW,
+    SLUBQ_ALLOC_DIRECT,       SLUBQ_FREE_SHARED,      SLUBQ_FREE_ALIEN,
+    SLUBQ_FREE_ALIEN_SLOW,    SLUBQ_FREE_DIRECT,      SLUBQ_FREE_SLAB,
     SLUBQ_QUEUE_FLUSH,        SLUBQ_ORDER_FALLBACK,
 };
 
@@ -46,7 +78,7 @@ static void slubq_describe_geometry(const struct slubq_cache *cache,
     sq_json_unsigned(json, "num", cache->base.slab_object_count);
     sq_json_unsigned(json, "min_order", cache->min_order);
     sq_json_unsigned(json, "min_num", cache->min_order_objects);
-    sq_json_unsigned(json, "min_partial", cache->min_partial);
+    sq_json_unsigned(json, "min_partial", slubq_tunable(&cache->min_partial));
     sq_json_unsigned(json, "inuse", cache->inuse);
     sq_json_unsigned(json, "queue", cache->queue_size);
     sq_json_unsigned(json, "batch", cache->batch);
@@ -71,18 +103,20 @@ static void slubq_describe(sq_cache *base, struct sq_json *json)
     slubq_describe_geometry(cache, json);
     if (cache->rule.version < 3)
         sq_json_unsigned(json, "remote_node_defrag_ratio",
-                         cache->remote_node_defrag_ratio);
+                         slubq_tunable(&cache->remote_node_defrag_ratio));
     else
         slubq_describe_queues(cache, json, true);
 }
 
-/* V3 has the ratio but does not show it. */
+/* V3 has the ratio but does not show it; V4 shows what the last expiry gave. */
 static void slubq_show_tunables(sq_cache *base, struct sq_json *json)
 {
     const struct slubq_cache *cache = slubq_cache_of(base);
     if (cache->rule.version == 3)
         sq_json_unsigned(json, "remote_node_defrag_ratio",
-                         cache->remote_node_defrag_ratio);
+                         slubq_tunable(&cache->remote_node_defrag_ratio));
+    if (cache->rule.version >= 4)
+        sq_json_unsigned(json, "expire", cache->expired_bytes);
 }
 
 /* ---- state ---- */
@@ -197,7 +231,7 @@ static void slubq_dump_node(sq_cpu *cpu, const struct slubq_cache *cache, uint32
     sq_json_unsigned(json, "total_objects", node->object_total);
     sq_json_open_array(json, "partial");
     SQ_LIST_EACH(link, &node->partial)
-        slubq_dump_slab(cache, SQ_LIST_ENTRY(link, struct sq_page, lru), json);
+    slubq_dump_slab(cache, SQ_LIST_ENTRY(link, struct sq_page, lru), json);
     sq_json_close(json);
     sq_json_close(json);
 }
@@ -380,6 +414,7 @@ static void slubq_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usag
             usage->slab_bytes += (uint64_t)SQ_PAGE_SIZE << page->order;
         }
     }
+    usage->object_queued = cache->lost_objects;
     (void)slubq_each_queue(cache, slubq_add_objects, &usage->object_queued);
     usage->object_allocated = usage->object_total - free - usage->object_queued;
     usage->slabinfo_active_objects = usage->object_total - free;

@@ -26,8 +26,7 @@
     X(alien_queues, -1, -1, 1,                                                         \
       "a foreign object is freed to its node, through an alien queue where there is "  \
       "a shared one; -1: from V3 on")                                                  \
-    X(slab_lock, -1, -1, 1,                                                            \
-      "a lock in each slab besides the node's; -1: up to V3")                          \
+    X(slab_lock, -1, -1, 1, "a lock in each slab besides the node's; -1: up to V3")    \
     X(discard_at_once, -1, -1, 1,                                                      \
       "an emptied slab goes back whatever min_partial says; -1: up to V3")             \
     X(touched, -1, -1, 1,                                                              \

@@ -1,8 +1,8 @@
 /*
  * Shared and alien queues (V3, V4): what CPUs of one last-level cache and node share.
  *
- * Lock order: alien_lock or shared_lock, then slab_lock, then list_lock. No slab is made
- * while one of them is held, since interrupts are on while pages are sought.
+ * Lock order: alien_lock or shared_lock, then slab_lock, then list_lock. No slab is
+ * made while one of them is held, since interrupts are on while pages are sought.
  */
 #ifndef SLUBQ_QUEUE_H
 #define SLUBQ_QUEUE_H
@@ -17,8 +17,8 @@
 /* What a CPU's queue holds if `wanted` objects are asked for: memory comes in lines. */
 static uint32_t slubq_cpu_queue_max(uint32_t wanted)
 {
-    uint64_t bytes = sq_align_up(SLUBQ_CPU_QUEUE_HEAD + 8 * (uint64_t)wanted,
-                                 SQ_LINE_SIZE);
+    uint64_t bytes =
+        sq_align_up(SLUBQ_CPU_QUEUE_HEAD + 8 * (uint64_t)wanted, SQ_LINE_SIZE);
     return (uint32_t)((bytes - SLUBQ_CPU_QUEUE_HEAD) / 8);
 }
 
@@ -58,17 +58,17 @@ static void slubq_set_sizes(struct slubq_cache *cache)
     uint32_t node_count = slubq_topology(cache)->node_count;
     bool has_lines = cache->rule.version >= 3;
     uint64_t aliens, bytes;
-    cache->queue_max = has_lines ? slubq_cpu_queue_max(cache->queue_size)
-                                 : cache->queue_size;
-    cache->alien_shift =
-        cache->rule.foreign_is_apart
-            ? slubq_alien_shift(cache->queue_size, node_count) : 0;
+    cache->queue_max =
+        has_lines ? slubq_cpu_queue_max(cache->queue_size) : cache->queue_size;
+    cache->alien_shift = cache->rule.foreign_is_apart
+                             ? slubq_alien_shift(cache->queue_size, node_count)
+                             : 0;
     cache->shared_max = 0;
     cache->alien_max = 0;
     if (cache->shared_size == 0)
         return;
-    aliens = cache->alien_shift == 0
-                 ? 0 : (uint64_t)(node_count - 1) << cache->alien_shift;
+    aliens =
+        cache->alien_shift == 0 ? 0 : (uint64_t)(node_count - 1) << cache->alien_shift;
     bytes = slubq_kmalloc_bytes(slubq_shared_bytes(cache->shared_size) + aliens);
     cache->shared_max = (uint32_t)((bytes - aliens - SLUBQ_QUEUE_HEAD) / 8);
     if (aliens > 0)
@@ -102,13 +102,15 @@ static struct slubq_group *slubq_group_make(sq_cpu *cpu, struct slubq_cache *cac
     size_t head = (size_t)sq_align_up(sizeof(struct slubq_group), SQ_LINE_SIZE);
     size_t shared = slubq_queue_bytes(cache->shared_max);
     size_t alien = cache->alien_max > 0 ? slubq_queue_bytes(cache->alien_max) : 0;
-    char *block = sq_meta_alloc(
-        cpu, head + shared + (topology->node_count - 1) * alien, node);
+    char *block =
+        sq_meta_alloc(cpu, head + shared + (topology->node_count - 1) * alien, node);
     struct slubq_group *group = (struct slubq_group *)(void *)block;
     if (group == NULL)
         return NULL;
     group->node = node;
     group->first_cpu = first_cpu;
+    group->alien_want = (uint32_t)sq_min_u64(
+        cache->alien_max, cache->rule.version >= 4 ? cache->queue_size : cache->batch);
     group->shared = (struct slubq_queue *)(void *)(block += head);
     slubq_queue_init(group->shared, cache->shared_max, cache->batch, node,
                      SQ_LOCK_SHARED);
@@ -124,21 +126,31 @@ static struct slubq_group *slubq_group_make(sq_cpu *cpu, struct slubq_cache *cac
     return group;
 }
 
-/* Do these CPUs share a last-level cache and a node? */
-static bool slubq_same_group(const struct sq_topology *topology, uint32_t a, uint32_t b)
+/* Is this CPU the only one of its node under its last-level cache? */
+static bool slubq_is_alone(const struct sq_topology *topology, uint32_t index)
 {
-    return topology->llc_of_cpu[a] == topology->llc_of_cpu[b] &&
-           topology->node_of_cpu[a] == topology->node_of_cpu[b];
+    for (uint32_t i = 0; i < topology->cpu_count; i++)
+        if (i != index && topology->llc_of_cpu[i] == topology->llc_of_cpu[index] &&
+            topology->node_of_cpu[i] == topology->node_of_cpu[index])
+            return false;
+    return true;
+}
+
+/* Does this CPU share a queue with the group of `first`? CPUs that are alone under
+ * their last-level cache share one, here one a node. */
+static bool slubq_is_of_group(const struct sq_topology *topology, uint32_t first,
+                              uint32_t index, bool is_alone)
+{
+    return topology->node_of_cpu[first] == topology->node_of_cpu[index] &&
+           (is_alone ? slubq_is_alone(topology, first)
+                     : topology->llc_of_cpu[first] == topology->llc_of_cpu[index]);
 }
 
 /* The group a CPU belongs to, or NULL. */
 static struct slubq_group *slubq_group_of_cpu(const struct slubq_cache *cache,
                                               uint32_t index)
 {
-    for (uint32_t i = 0; i < cache->group_count; i++)
-        if (slubq_same_group(slubq_topology(cache), cache->group[i]->first_cpu, index))
-            return cache->group[i];
-    return NULL;
+    return cache->group_count == 0 ? NULL : cache->group[cache->group_of_cpu[index]];
 }
 
 static void slubq_groups_free(sq_cpu *cpu, struct slubq_cache *cache)
@@ -150,17 +162,22 @@ static void slubq_groups_free(sq_cpu *cpu, struct slubq_cache *cache)
 /* Make the groups; the CPUs' queues do not know them yet. All or none. */
 static bool slubq_groups_make(sq_cpu *cpu, struct slubq_cache *cache)
 {
-    uint32_t cpu_count = slubq_topology(cache)->cpu_count;
-    for (uint32_t i = 0; cache->shared_size > 0 && i < cpu_count; i++) {
-        struct slubq_group *group;
-        if (slubq_group_of_cpu(cache, i) != NULL)
+    const struct sq_topology *topology = slubq_topology(cache);
+    for (uint32_t i = 0; cache->shared_size > 0 && i < topology->cpu_count; i++) {
+        bool is_alone = slubq_is_alone(topology, i);
+        uint32_t g = 0;
+        while (g < cache->group_count &&
+               !slubq_is_of_group(topology, cache->group[g]->first_cpu, i, is_alone))
+            g++;
+        cache->group_of_cpu[i] = (uint16_t)g;
+        if (g < cache->group_count)
             continue;
-        group = slubq_group_make(cpu, cache, i);
-        if (group == NULL) {
+        cache->group[g] = slubq_group_make(cpu, cache, i);
+        if (cache->group[g] == NULL) {
             slubq_groups_free(cpu, cache);
             return false;
         }
-        cache->group[cache->group_count++] = group;
+        cache->group_count++;
     }
     return true;
 }
@@ -225,23 +242,23 @@ static void slubq_alien_push(sq_cpu *cpu, struct slubq_cache *cache,
     alien->object[alien->objects++] = object;
     alien->touched = 1;
     sq_lock_release(cpu, &alien->lock);
-    slubq_count(cpu, cache, is_slow && cache->rule.version >= 4 ? SLUBQ_FREE_ALIEN_SLOW
-                                                                : SLUBQ_FREE_ALIEN);
+    slubq_count(cpu, cache,
+                is_slow && cache->rule.version >= 4 ? SLUBQ_FREE_ALIEN_SLOW
+                                                    : SLUBQ_FREE_ALIEN);
 }
 
 /* Free an object that lies on another node than this CPU. */
 static void slubq_free_foreign(sq_cpu *cpu, struct slubq_cache *cache,
                                struct slubq_queue *queue, uint32_t node, void *object)
 {
-    struct slubq_queue *alien =
-        queue->group == NULL ? NULL : queue->group->alien[node];
+    struct slubq_queue *alien = queue->group == NULL ? NULL : queue->group->alien[node];
     if (alien != NULL) {
         slubq_alien_push(cpu, cache, alien, object);
         return;
     }
     slubq_drain(cpu, cache, &object, 1);
-    slubq_count(cpu, cache, cache->rule.version >= 4 ? SLUBQ_FREE_DIRECT
-                                                     : SLUBQ_FREE_ALIEN);
+    slubq_count(cpu, cache,
+                cache->rule.version >= 4 ? SLUBQ_FREE_DIRECT : SLUBQ_FREE_ALIEN);
 }
 
 /* The partial slab that another node's CPU takes from: V3 the first whose lock can be
@@ -253,7 +270,8 @@ static struct sq_page *slubq_partial_for_foreign(sq_cpu *cpu, struct slubq_cache
         return sq_list_is_empty(&node->partial)
                    ? NULL
                    : SQ_LIST_ENTRY(node->partial.prev, struct sq_page, lru);
-    SQ_LIST_EACH(link, &node->partial) {
+    SQ_LIST_EACH(link, &node->partial)
+    {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
         sq_touch_read(cpu, page, sizeof(*page));
         if (sq_lock_try(cpu, &slubq_slab_of(page)->lock))

@@ -1,6 +1,6 @@
 /*
- * Where a CPU's queue gets its objects when it is empty: partial slabs and new ones, and
- * how an object of another node is found.
+ * Where a CPU's queue gets its objects when it is empty: partial slabs and new ones,
+ * and how an object of another node is found.
  */
 #ifndef SLUBQ_REFILL_H
 #define SLUBQ_REFILL_H
@@ -16,7 +16,8 @@ static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return NULL;
     sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH(link, &node->partial) {
+    SQ_LIST_EACH(link, &node->partial)
+    {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
         sq_touch_read(cpu, page, sizeof(*page));
         if (!sq_lock_try(cpu, &slubq_slab_of(page)->lock))
@@ -32,7 +33,7 @@ static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
 /* The dice of remote_node_defrag_ratio: 0 never, from 1024 on always. */
 static bool slubq_may_defrag(sq_cpu *cpu, const struct slubq_cache *cache)
 {
-    uint32_t ratio = cache->remote_node_defrag_ratio;
+    uint32_t ratio = slubq_tunable(&cache->remote_node_defrag_ratio);
     return ratio != 0 && (ratio >= 1024 || sq_random(cpu) % 1024 <= ratio);
 }
 
@@ -45,7 +46,8 @@ static struct sq_page *slubq_partial_get_any(sq_cpu *cpu, struct slubq_cache *ca
     for (uint32_t i = 0; i < topology->node_count; i++) {
         struct slubq_node *node = cache->node[topology->fallback[cpu->node][i]];
         struct sq_page *page;
-        if (sq_load_relaxed(cpu, &node->nr_partial) <= cache->min_partial)
+        if (sq_load_relaxed(cpu, &node->nr_partial) <=
+            slubq_tunable(&cache->min_partial))
             continue;
         page = slubq_partial_get(cpu, node);
         if (page != NULL)
@@ -111,17 +113,16 @@ static uint32_t slubq_refill_want(const struct slubq_cache *cache,
                : queue->batch;
 }
 
-/* Take from the first partial slabs of the CPU's node where they lie. */
+/* Take from the first partial slabs of a node where they lie. */
 static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
-                                  struct slubq_queue *queue, uint32_t want)
+                                  struct slubq_node *node, struct slubq_queue *queue,
+                                  uint32_t want)
 {
-    struct slubq_node *node = cache->node[cpu->node];
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return;
     sq_lock_acquire(cpu, &node->list_lock);
     while (queue->objects < want && !sq_list_is_empty(&node->partial)) {
-        struct sq_page *page =
-            SQ_LIST_ENTRY(node->partial.next, struct sq_page, lru);
+        struct sq_page *page = SQ_LIST_ENTRY(node->partial.next, struct sq_page, lru);
         uint32_t free = slubq_free_count(cache, page);
         uint32_t count = want - queue->objects;
         sq_touch_write(cpu, page, sizeof(*page));
@@ -135,27 +136,27 @@ static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
 }
 
 /* Fill the queue from partial slabs; if there are none, from new ones. */
-static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, uint32_t want,
-                                 uint32_t flags)
+static void slubq_refill_by_node(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
+                                 uint32_t want, uint32_t flags)
 {
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
-    slubq_refill_in_place(cpu, cache, queue, want);
+    uint32_t search = node == SQ_NODE_ANY ? cpu->node : (uint32_t)node;
+    slubq_refill_in_place(cpu, cache, cache->node[search], queue, want);
     if (queue->objects > 0) {
         slubq_count(cpu, cache, SLUBQ_ALLOC_FROM_PARTIAL);
         return;
     }
     while (queue->objects < want) {
         struct sq_page *page =
-            slubq_slab_new(cpu, cache, SQ_NODE_ANY, slubq_pages_flags(flags));
+            slubq_slab_new(cpu, cache, node, slubq_pages_flags(flags));
         uint32_t room;
         if (page == NULL)
             return;
         slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
         queue = slubq_queue_of(cpu, cache);
         room = queue->max - queue->objects;
-        queue->objects +=
-            slubq_take_new(cpu, cache, page, want < room ? want : room,
-                           &queue->object[queue->objects]);
+        queue->objects += slubq_take_new(cpu, cache, page, want < room ? want : room,
+                                         &queue->object[queue->objects]);
     }
 }
 
@@ -169,14 +170,6 @@ static struct sq_page *slubq_slab_new_foreign(sq_cpu *cpu, struct slubq_cache *c
     if (page != NULL && cache->rule.version >= 4)
         slubq_count(cpu, cache, SLUBQ_ALLOC_SLAB);
     return page;
-}
-
-/* How many objects an empty alien queue is given at once. */
-static uint32_t slubq_alien_want(const struct slubq_cache *cache)
-{
-    return cache->rule.version >= 4
-               ? (uint32_t)sq_min_u64(cache->alien_max, cache->queue_size)
-               : (uint32_t)sq_min_u64(cache->alien_max, cache->batch);
 }
 
 /* One object of `node`, past all queues: of a partial slab, or of a new one. */
@@ -193,16 +186,16 @@ static void *slubq_alloc_direct(sq_cpu *cpu, struct slubq_cache *cache, uint32_t
     return object;
 }
 
-/* A new slab for an alien queue. The group may be gone when the pages arrive, and others
- * may have filled its queue: then one object is taken and the slab listed. */
-static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint32_t node,
-                                   uint32_t pages_flags)
+/* A new slab for an alien queue. The group may be gone when the pages arrive, and
+ * others may have filled its queue: then one object is taken and the slab listed. */
+static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache,
+                                   uint32_t node, uint32_t pages_flags)
 {
     struct sq_page *page =
         slubq_slab_new_foreign(cpu, cache, node, pages_flags | SQ_PAGES_THISNODE);
     struct slubq_group *group = slubq_queue_of(cpu, cache)->group;
     struct slubq_queue *alien = group == NULL ? NULL : group->alien[node];
-    uint32_t want = slubq_alien_want(cache);
+    uint32_t want;
     void *object = NULL;
     if (page == NULL)
         return NULL;
@@ -211,7 +204,7 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
         return object;
     }
     sq_lock_acquire(cpu, &alien->lock);
-    want = (uint32_t)sq_min_u64(want, alien->max - alien->objects);
+    want = (uint32_t)sq_min_u64(group->alien_want, alien->max - alien->objects);
     alien->objects +=
         slubq_take_new(cpu, cache, page, want, &alien->object[alien->objects]);
     alien->touched = 1;
@@ -222,17 +215,18 @@ static void *slubq_alloc_alien_new(sq_cpu *cpu, struct slubq_cache *cache, uint3
 
 /* One object of another node, by way of the alien queue to it. */
 static void *slubq_alloc_alien(sq_cpu *cpu, struct slubq_cache *cache,
-                               struct slubq_queue *alien, uint32_t node,
+                               struct slubq_group *group, uint32_t node,
                                uint32_t pages_flags)
 {
-    uint32_t want = slubq_alien_want(cache);
+    struct slubq_queue *alien = group->alien[node];
     bool is_slow;
     void *object = NULL;
     sq_lock_acquire(cpu, &alien->lock);
     sq_touch_write(cpu, alien, sizeof(*alien));
     is_slow = alien->objects == 0;
     if (is_slow)
-        alien->objects = slubq_take_partial(cpu, cache, node, want, alien->object);
+        alien->objects =
+            slubq_take_partial(cpu, cache, node, group->alien_want, alien->object);
     if (alien->objects > 0) {
         alien->touched = 1;
         object = alien->object[--alien->objects];
@@ -251,11 +245,10 @@ static void *slubq_alloc_foreign(sq_cpu *cpu, struct slubq_cache *cache, uint32_
                                  uint32_t flags)
 {
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
-    struct slubq_queue *alien =
-        queue->group == NULL ? NULL : queue->group->alien[node];
+    struct slubq_queue *alien = queue->group == NULL ? NULL : queue->group->alien[node];
     uint32_t pages_flags = slubq_pages_flags(flags);
     void *object = alien != NULL
-                       ? slubq_alloc_alien(cpu, cache, alien, node, pages_flags)
+                       ? slubq_alloc_alien(cpu, cache, queue->group, node, pages_flags)
                        : slubq_alloc_direct(cpu, cache, node, pages_flags);
     if (object != NULL && alien == NULL && cache->rule.version >= 4)
         slubq_count(cpu, cache, SLUBQ_ALLOC_ALIEN_SLOW);

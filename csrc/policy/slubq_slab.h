@@ -3,8 +3,8 @@
  * draining objects into theirs.
  *
  * What guards a bitmap differs: up to V3 the slab's own lock, with the node's list_lock
- * inside it when the slab changes lists; in V4 the list_lock alone. `struct slubq_section`
- * is that difference; everything else is written once.
+ * inside it when the slab changes lists; in V4 the list_lock alone. `struct
+ * slubq_section` is that difference; everything else is written once.
  */
 #ifndef SLUBQ_SLAB_H
 #define SLUBQ_SLAB_H
@@ -13,7 +13,8 @@
 
 /* ---- the chain of all slabs of a node: release and introspection; ours ---- */
 
-static struct sq_page *slubq_chain_page(const struct slubq_cache *cache, uint32_t number)
+static struct sq_page *slubq_chain_page(const struct slubq_cache *cache,
+                                        uint32_t number)
 {
     return number == 0 ? NULL : &cache->base.heap->machine->page_frames[number - 1];
 }
@@ -62,12 +63,12 @@ static void slubq_chain_unlink(sq_cpu *cpu, struct slubq_cache *cache,
 
 /* ---- making and giving back ---- */
 
-/* Pages for a slab: of the preferred order, else of the smallest that holds an object. */
+/* Pages for a slab: of the preferred order, else of the smallest that holds an object.
+ */
 static struct sq_page *slubq_slab_pages(sq_cpu *cpu, struct slubq_cache *cache,
                                         int32_t node, uint32_t pages_flags)
 {
-    struct sq_page *page =
-        sq_pages_alloc(cpu, cache->base.order, node, pages_flags);
+    struct sq_page *page = sq_pages_alloc(cpu, cache->base.order, node, pages_flags);
     if (page != NULL || cache->min_order == cache->base.order)
         return page;
     page = sq_pages_alloc(cpu, cache->min_order, node, pages_flags);
@@ -77,8 +78,8 @@ static struct sq_page *slubq_slab_pages(sq_cpu *cpu, struct slubq_cache *cache,
 }
 
 /*
- * A new slab, all free and on no list, or NULL. Interrupts are on while pages are sought,
- * so the caller's view of its own queue is stale afterwards.
+ * A new slab, all free and on no list, or NULL. Interrupts are on while pages are
+ * sought, so the caller's view of its own queue is stale afterwards.
  */
 static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
                                       int32_t node, uint32_t pages_flags)
@@ -122,8 +123,8 @@ static void slubq_slab_discard(sq_cpu *cpu, struct slubq_cache *cache,
 
 /* ---- partial lists; list_lock held ---- */
 
-static void slubq_partial_add(sq_cpu *cpu, struct slubq_node *node, struct sq_page *page,
-                              bool to_tail)
+static void slubq_partial_add(sq_cpu *cpu, struct slubq_node *node,
+                              struct sq_page *page, bool to_tail)
 {
     sq_lock_assert_held(cpu, &node->list_lock);
     sq_touch_write(cpu, page, sizeof(*page));
@@ -180,7 +181,8 @@ static void slubq_section_end(sq_cpu *cpu, struct slubq_cache *cache,
     slubq_section_discard(cpu, cache, section);
 }
 
-/* Before the bitmap of `page` is used. V4 keeps the lock while slabs are of one node. */
+/* Before the bitmap of `page` is used. V4 keeps the lock while slabs are of one node.
+ */
 static void slubq_section_enter(sq_cpu *cpu, struct slubq_cache *cache,
                                 struct slubq_section *section, struct sq_page *page)
 {
@@ -234,12 +236,13 @@ static void slubq_count_list_change(sq_cpu *cpu, struct slubq_cache *cache, bool
         slubq_count(cpu, cache, SLUBQ_FREE_REMOVE_PARTIAL);
 }
 
-/* May an emptied slab go? V4 keeps min_partial slabs, counting itself if it is listed. */
+/* May an emptied slab go? V4 keeps min_partial slabs, counting itself if it is listed.
+ */
 static bool slubq_may_discard(sq_cpu *cpu, const struct slubq_cache *cache,
                               const struct slubq_node *node)
 {
     return cache->rule.discards_at_once ||
-           sq_load_relaxed(cpu, &node->nr_partial) > cache->min_partial;
+           sq_load_relaxed(cpu, &node->nr_partial) > slubq_tunable(&cache->min_partial);
 }
 
 /*
@@ -250,8 +253,7 @@ static void slubq_settle(sq_cpu *cpu, struct slubq_cache *cache, struct sq_page 
                          bool was_listed, struct slubq_section *section)
 {
     struct slubq_node *node = cache->node[page->node];
-    bool is_empty =
-        slubq_free_count(cache, page) == slubq_slab_objects(cache, page);
+    bool is_empty = slubq_free_count(cache, page) == slubq_slab_objects(cache, page);
     bool goes = is_empty && slubq_may_discard(cpu, cache, node);
     if (goes ? was_listed : !was_listed) {
         (void)slubq_list_enter(cpu, cache, page);

@@ -1,5 +1,5 @@
 /*
- * The control plane of a live cache: shrink, changes of queue sizes, expiry.
+ * The control plane of a live cache: changes of queue sizes and other tunables.
  *
  * Whatever changes a CPU's queue runs as that CPU, one after the other.
  */
@@ -8,122 +8,7 @@
 
 #include <stdio.h>
 
-#include "policy/slubq_queue.h"
-
-/* ---- flushing ---- */
-
-/* Empty the queue of this CPU into the slabs. */
-static void slubq_flush_queue(sq_cpu *cpu, struct slubq_cache *cache,
-                              struct slubq_queue *queue)
-{
-    slubq_drain_queue(cpu, cache, queue, queue->objects);
-    slubq_count(cpu, cache, SLUBQ_QUEUE_FLUSH);
-}
-
-/* Empty a shared or alien queue. One that is empty stays as it is, `touched` too. */
-static void slubq_flush_locked(sq_cpu *cpu, struct slubq_cache *cache,
-                               struct slubq_queue *queue)
-{
-    sq_lock_acquire(cpu, &queue->lock);
-    sq_touch_write(cpu, queue, sizeof(*queue));
-    if (queue->objects > 0)
-        slubq_drain_queue(cpu, cache, queue, queue->objects);
-    sq_lock_release(cpu, &queue->lock);
-}
-
-static void slubq_flush_aliens(sq_cpu *cpu, struct slubq_cache *cache,
-                               struct slubq_group *group)
-{
-    for (uint32_t to = 0; to < SQ_NODE_MAX; to++)
-        if (group->alien[to] != NULL)
-            slubq_flush_locked(cpu, cache, group->alien[to]);
-}
-
-/* As posted, a CPU with an empty queue of its own leaves what it shares alone, and V3
- * leaves alien queues alone altogether. */
-static void slubq_flush_each(sq_cpu *cpu, void *argument)
-{
-    struct slubq_cache *cache = argument;
-    struct slubq_queue *queue = slubq_queue_of(cpu, cache);
-    bool has_objects = queue->objects > 0;
-    if (has_objects)
-        slubq_flush_queue(cpu, cache, queue);
-    if (queue->group == NULL || !(has_objects || cache->rule.flushes_all_levels))
-        return;
-    slubq_flush_locked(cpu, cache, queue->group->shared);
-    if (cache->rule.version >= 4 || cache->rule.flushes_all_levels)
-        slubq_flush_aliens(cpu, cache, queue->group);
-}
-
-static void slubq_flush_cpu(sq_cpu *cpu, sq_cache *base)
-{
-    sq_irq_save(cpu);
-    slubq_flush_each(cpu, slubq_cache_of(base));
-    sq_irq_restore(cpu);
-}
-
-/* ---- shrink ---- */
-
-/* Sort a node's partial list, fullest first, and collect the empty slabs. `bucket` has
- * one list for each count of objects in use. */
-static void slubq_shrink_node(sq_cpu *cpu, struct slubq_cache *cache,
-                              struct slubq_node *node, struct sq_list *bucket,
-                              uint32_t bucket_count)
-{
-    struct slubq_section section;
-    slubq_section_init(&section);
-    for (uint32_t i = 0; i < bucket_count; i++)
-        sq_list_init(&bucket[i]);
-    sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial) {
-        struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
-        uint32_t free = slubq_free_count(cache, page);
-        uint32_t objects = slubq_slab_objects(cache, page);
-        sq_touch_write(cpu, page, sizeof(*page));
-        if (free == objects) {
-            slubq_partial_remove(cpu, node, page);
-            sq_list_link_tail(&page->lru, &section.emptied);
-        } else {
-            sq_list_move_head(&page->lru, &bucket[objects - free]);
-        }
-    }
-    for (uint32_t i = bucket_count; i-- > 0;)
-        while (!sq_list_is_empty(&bucket[i]))
-            sq_list_move_tail(bucket[i].next, &node->partial);
-    node->touched = 0;
-    sq_lock_release(cpu, &node->list_lock);
-    slubq_section_discard(cpu, cache, &section);
-}
-
-/* kmem_cache_shrink. Without memory for the sorting it gives up, as the kernel does. */
-static int slubq_shrink(sq_cpu *cpu, sq_cache *base)
-{
-    struct slubq_cache *cache = slubq_cache_of(base);
-    uint32_t bucket_count = base->slab_object_count + 1;
-    struct sq_list *bucket =
-        sq_meta_alloc(cpu, bucket_count * sizeof(*bucket), cpu->node);
-    if (bucket == NULL)
-        return SQ_E_MEMORY;
-    sq_on_each_cpu(cpu, slubq_flush_each, cache);
-    sq_irq_save(cpu);
-    for (uint32_t n = 0; n < slubq_topology(cache)->node_count; n++) {
-        struct slubq_node *node = cache->node[n];
-        if (sq_load_relaxed(cpu, &node->nr_partial) > 0)
-            slubq_shrink_node(cpu, cache, node, bucket, bucket_count);
-    }
-    sq_irq_restore(cpu);
-    sq_meta_free(cpu, bucket);
-    return 0;
-}
-
-/* ---- expiry (V4) ---- */
-
-static int slubq_expire(sq_cpu *cpu, struct slubq_cache *cache, int64_t node,
-                        struct sq_error *error)
-{
-    (void)cpu, (void)cache, (void)node, (void)error;
-    return 0;
-}
+#include "policy/slubq_expire.h"
 
 /* ---- resizing ---- */
 
@@ -185,14 +70,18 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 }
 
 /*
- * Take the shared and alien queues away. As posted, the objects of alien queues are lost
- * by this: they count as handed out from then on.
+ * Take the shared and alien queues away. As posted, the objects of alien queues are
+ * lost by this: nobody has them, and nobody will find them.
  */
 static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {
     if (cache->group_count == 0)
         return;
     sq_on_each_cpu(cpu, slubq_leave_group, cache);
+    for (uint32_t i = 0; i < cache->group_count; i++)
+        for (uint32_t to = 0; to < SQ_NODE_MAX; to++)
+            if (cache->group[i]->alien[to] != NULL)
+                cache->lost_objects += cache->group[i]->alien[to]->objects;
     slubq_groups_free(cpu, cache);
 }
 
@@ -247,7 +136,7 @@ static int slubq_tune_min_partial(sq_cpu *cpu, struct slubq_cache *cache, int64_
                                   struct sq_error *error)
 {
     (void)cpu, (void)error;
-    cache->min_partial = (uint32_t)value;
+    slubq_tunable_set(&cache->min_partial, value);
     return 0;
 }
 
@@ -255,7 +144,7 @@ static int slubq_tune_defrag(sq_cpu *cpu, struct slubq_cache *cache, int64_t val
                              struct sq_error *error)
 {
     (void)cpu, (void)error;
-    cache->remote_node_defrag_ratio = (uint32_t)value;
+    slubq_tunable_set(&cache->remote_node_defrag_ratio, value);
     return 0;
 }
 
@@ -270,7 +159,7 @@ struct slubq_tunable {
 
 static const struct slubq_tunable slubq_tunables[] = {
     {"cpu_queue_size", SLUBQ_QUEUE_MIN, SLUBQ_QUEUE_MAX, 1, 4, slubq_resize_queues},
-    {"shared_queue_size", 0, 10 * SLUBQ_QUEUE_MAX, 3, 4, slubq_resize_shared},
+    {"shared_queue_size", 0, SLUBQ_QUEUE_MAX, 3, 4, slubq_resize_shared},
     {"min_partial", 0, UINT32_MAX, 1, 4, slubq_tune_min_partial},
     {"remote_node_defrag_ratio", 0, UINT32_MAX, 1, 3, slubq_tune_defrag},
     {"expire", -1, SQ_NODE_MAX - 1, 4, 4, slubq_expire},
@@ -282,14 +171,14 @@ static const struct slubq_tunable *slubq_tunable_find(const struct slubq_cache *
                                                       struct sq_error *error)
 {
     char known[160] = "";
+    size_t length = 0;
     for (size_t i = 0; i < SQ_ARRAY_COUNT(slubq_tunables); i++) {
         const struct slubq_tunable *row = &slubq_tunables[i];
-        size_t length = strlen(known);
         if (row->first_version > cache->rule.version ||
             row->last_version < cache->rule.version)
             continue;
-        (void)snprintf(known + length, sizeof(known) - length, "%s%s",
-                       length > 0 ? ", " : "", row->name);
+        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s",
+                                   length > 0 ? ", " : "", row->name);
         if (strcmp(row->name, name) != 0)
             continue;
         if (value >= row->low && value <= row->high)

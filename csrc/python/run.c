@@ -2,12 +2,13 @@
  * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and to
  * tell how far the run is.
  */
-#include "experiment/run.h"
+#include "experiment/replay.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "python/machine_type.h"
+#include "python/trace_type.h"
 #include "workload/runner.h"
 
 /* What the thread that waits for the run keeps at hand. */
@@ -76,11 +77,15 @@ static const struct sq_workload *core_workload_of(PyObject *object,
     return workload;
 }
 
-/* Run `request`, whose machine, policy, options and tick are filled in here. `machine` is
- * kept alive by the caller. Returns the row as text. */
+/*
+ * Run `request`, or replay `trace` if it is not NULL. Fills in the request's machine,
+ * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the row
+ * as text.
+ */
 static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
                                   const char *policy, PyObject *options_object,
-                                  PyObject *progress, struct sq_run_request *request)
+                                  PyObject *progress, struct sq_run_request *request,
+                                  const struct sq_trace *trace)
 {
     struct core_wait wait = {.progress = progress == Py_None ? NULL : progress};
     struct sq_options options;
@@ -98,7 +103,8 @@ static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
     request->tick_argument = &wait;
     sq_json_init(&json);
     wait.thread = PyEval_SaveThread();
-    code = sq_run(request, &json, &error);
+    code = trace != NULL ? sq_replay(request, trace, &json, &error)
+                         : sq_run(request, &json, &error);
     PyEval_RestoreThread(wait.thread);
     if (code != SQ_OK || wait.has_raised) {
         sq_json_free(&json);
@@ -128,10 +134,32 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     parameters = core_parse_parameters(list, &request.parameter_count);
     if (parameters != NULL) {
         request.parameters = parameters;
-        row = core_run_request(state, machine, policy, options, progress, &request);
+        row = core_run_request(state, machine, policy, options, progress, &request, NULL);
     }
     free(parameters);
     Py_DECREF(list);
+    return row;
+}
+
+static PyObject *core_replay(PyObject *module, PyObject *args)
+{
+    struct core_state *state = core_state_of(module);
+    PyObject *machine_object, *options, *trace_object, *progress = Py_None, *row = NULL;
+    struct sq_run_request request = {0};
+    struct sq_trace *trace;
+    const char *policy;
+    unsigned long long seed;
+    sq_machine *machine;
+    if (!PyArg_ParseTuple(args, "OsOOK|O:replay", &machine_object, &policy, &options,
+                          &trace_object, &seed, &progress))
+        return NULL;
+    request.seed = seed;
+    machine = core_machine_of(machine_object, state);
+    trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
+    if (trace == NULL)
+        return NULL;
+    row = core_run_request(state, machine, policy, options, progress, &request, trace);
+    core_trace_release(trace_object);
     return row;
 }
 
@@ -183,6 +211,8 @@ static PyObject *core_workloads(PyObject *module, PyObject *unused)
 static PyMethodDef run_functions[] = {
     {"run", core_run, METH_VARARGS,
      "(machine, policy, options, workload, parameters, seed, progress=None) -> JSON"},
+    {"replay", core_replay, METH_VARARGS,
+     "(machine, policy, options, trace, seed, progress=None) -> JSON"},
     {"workloads", core_workloads, METH_NOARGS,
      "[(name, help, [(parameter, default, minimum, maximum, help)])]"},
     {NULL, NULL, 0, NULL},

@@ -7,6 +7,7 @@
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,8 +54,10 @@ static void env_fail_message(sq_task *task, const char *message)
 static void env_lock(sq_task *task)
 {
     struct env_run *run = env_of(task);
-    while (pthread_mutex_trylock(&run->mutex) != 0)
+    while (pthread_mutex_trylock(&run->mutex) != 0) {
         sq_cpu_poll(task->cpu);
+        (void)sched_yield();
+    }
 }
 
 static void env_unlock(sq_task *task)
@@ -310,9 +313,14 @@ static uint32_t env_cpu_count(sq_task *task)
     return sq_task_step(task)->machine->topology.cpu_count;
 }
 
+/* A task is told once; if it asks again it did not listen, and leaves. */
 static bool env_should_stop(sq_task *task)
 {
-    return sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    if (task->is_told_to_stop)
+        sq_task_abandon(task);
+    sq_cpu_poll(task->cpu);
+    task->is_told_to_stop = sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    return task->is_told_to_stop;
 }
 
 static void *env_argument(sq_task *task)
@@ -392,7 +400,7 @@ static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int
     run->child_count++;
     sq_lock_release(own, &run->lock);
     if (sq_task_create(own, run->sched, env_child_main, child, run, cpu,
-                       cpu != SQ_ANY_CPU, &error) == NULL)
+                       cpu != SQ_ANY_CPU, &error) != SQ_OK)
         env_fail(task, &error);
 }
 
@@ -548,17 +556,16 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
 {
     struct env_run *run = env_create(runner);
     const struct sq_machine_ops *ops = runner->machine->ops;
-    sq_task *first;
     sq_cpu *cpu;
     int code;
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
     cpu = ops->cpu_enter(runner->machine, 0);
-    first = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
-    code = first == NULL ? error->code
-                         : sq_sched_run(run->sched, env_tick, run, error);
+    if (code == SQ_OK)
+        code = sq_sched_run(run->sched, env_tick, run, error);
     sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
     cpu = ops->cpu_enter(runner->machine, 0);
     env_destroy(cpu, run);

@@ -6,6 +6,7 @@ Nothing is simulated here: a laboratory of plain numbers stands in for the engin
 import base64
 import importlib
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from html.parser import HTMLParser
@@ -317,6 +318,22 @@ def test_an_executor_that_fails_keeps_what_was_finished(small, tmp_path):
     rebuild(small, second, store=module.Store(path))
 
     assert len(second.ran) == 13
+
+
+def answer(cell, seed):
+    """Stands for a run in another process."""
+    return {"policy": cell.policy, "seed": seed}
+
+
+def test_a_cell_and_the_simulator_travel_to_another_process(small, capfd):
+    cell = module.cell_of(small, small.rows[0], "A", "full")
+
+    with commands._executor(2) as executor:
+        sample = executor.submit(answer, cell, 3).result(timeout=60)
+
+    assert sample == {"policy": "slab", "seed": 3}
+    assert pickle.loads(pickle.dumps(module.Simulator().run)) is not None
+    assert capfd.readouterr() == ("", "")
 
 
 def test_progress_rises_to_1(small):

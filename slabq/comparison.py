@@ -265,11 +265,8 @@ def _policy_section(
         row += [extra.cell(result) for extra in extras]
         rows.append(row)
     notes = [f"ratio: against {_baseline_of(group, baseline).policy.name}"]
-<<<<<<< HEAD
-    notes += [*_newest_notes(group), *_option_notes(group), *_trace_notes(group[0])]
-=======
     notes += [*_newest_notes(group), *_option_notes(group), *_latency_notes(group)]
->>>>>>> workloads
+    notes += _trace_notes(group[0])
     return Section(_title(group), columns, rows, notes, left_count=2)
 
 

@@ -191,6 +191,7 @@ static void run_write_path(struct sq_json *json, const char *path,
     sq_json_unsigned(json, "p90", sq_histogram_percentile(histogram, 90));
     sq_json_unsigned(json, "p99", sq_histogram_percentile(histogram, 99));
     sq_json_unsigned(json, "max", histogram->max);
+    sq_json_real(json, "mean", (double)histogram->sum / (double)histogram->count);
     sq_json_unsigned(json, "count", histogram->count);
     sq_json_close(json);
 }

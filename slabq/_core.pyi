@@ -103,11 +103,7 @@ def run(
     machine: Machine,
     policy: str,
     options: Sequence[tuple[str, int]],
-<<<<<<< HEAD
-    workload: str | int,
-=======
     workload: str | tuple[str, bytes] | int,
->>>>>>> workloads
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,

@@ -236,6 +236,7 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 /* Link a runnable task into the queue of `target`, before or after all others. */
 static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
 {
+    /* Both counts change under the lock, so the task is still ours where it is read. */
     sq_lock_acquire(cpu, &target->lock);
     if (is_first)
         sq_list_link_head(&task->link, &target->queue);
@@ -247,12 +248,14 @@ static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, boo
     sq_lock_release(cpu, &target->lock);
 }
 
-/* Put a runnable task on the queue of `target` and see that a thread will look. */
+/* Put a runnable task on the queue of `target` and see that a thread will look. The task
+ * must not be touched once it is queued: it may run to its end, and be freed, at once. */
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
+    bool is_pinned = task->is_pinned;
     sched_link(cpu, target, task, false);
-    if (!sched_kick(sched, target) && !task->is_pinned &&
+    if (!sched_kick(sched, target) && !is_pinned &&
         atomic_load(&target->is_busy))
         sched_offer(sched, target->index);
 }

@@ -25,8 +25,8 @@ from slabq.checks import require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
-from slabq.slabinfo_tool import run_slabinfo
 from slabq.slabinfo import format_slabinfo
+from slabq.slabinfo_tool import run_slabinfo
 
 __all__ = ["Allocator", "execute"]
 

@@ -90,9 +90,9 @@ def test_every_row_of_a_booted_slub_is_reached_column_for_column(build, topology
 def make_slab_cache(allocator, name, line):
     """A cache whose calls reach the slabs, and the tunables it is to have in the end.
 
-    Two slots do not tell what the cache was made with. One of 64 bytes 63 times in a page
-    is that of a smaller object on a cache line: a free one has no room for the indexes
-    of 64. And sockets' inodes are SLAB_RECLAIM_ACCOUNT, so that the order stays 0.
+    Two slots do not tell what the cache was made with. One of 64 bytes 63 times in a
+    page is that of a smaller object on a cache line: a free one has no room for the
+    indexes of 64. And sockets' inodes are SLAB_RECLAIM_ACCOUNT: the order stays 0.
     """
     size, slots = numbers(line)[2:4]
     request = {

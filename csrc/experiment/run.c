@@ -38,24 +38,6 @@ struct run {
 
 /* ---- parameters ---- */
 
-static int run_check_workload(const struct sq_workload *workload,
-                              struct sq_error *error)
-{
-    if (workload->abi != SQ_WORKLOAD_ABI)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "the workload's abi is %u: accepted is %u (compile it with "
-                            "this slabq's header)",
-                            workload->abi, SQ_WORKLOAD_ABI);
-    if (workload->setup == NULL || workload->name == NULL ||
-        workload->rate_unit == NULL ||
-        (workload->parameter_count > 0 && workload->parameters == NULL))
-        return sq_error_set(
-            error, SQ_E_PARAMETER,
-            "the workload lacks a name, a rate_unit, a setup function or "
-            "its parameters");
-    return SQ_OK;
-}
-
 static int run_unknown_parameter(const struct run *run, const char *name,
                                  struct sq_error *error)
 {
@@ -212,6 +194,7 @@ static void run_write_path(struct sq_json *json, const char *path,
     sq_json_unsigned(json, "p90", sq_histogram_percentile(histogram, 90));
     sq_json_unsigned(json, "p99", sq_histogram_percentile(histogram, 99));
     sq_json_unsigned(json, "max", histogram->max);
+    sq_json_real(json, "mean", (double)histogram->sum / (double)histogram->count);
     sq_json_unsigned(json, "count", histogram->count);
     sq_json_close(json);
 }
@@ -227,6 +210,8 @@ static void run_sum_cpus(const struct run *run, struct sq_runner_cpu *sums)
         sums->slot_bytes += cpu->slot_bytes;
         sq_histogram_merge(&sums->alloc_ns, &cpu->alloc_ns);
         sq_histogram_merge(&sums->free_ns, &cpu->free_ns);
+        for (uint32_t path = 0; path < SQ_LATENCY_PATHS_MAX; path++)
+            sq_histogram_merge(&sums->latency_ns[path], &cpu->latency_ns[path]);
     }
 }
 
@@ -272,6 +257,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_open_object(json, "latency_ns");
     run_write_path(json, "alloc", &sums->alloc_ns);
     run_write_path(json, "free", &sums->free_ns);
+    for (uint32_t path = 0; path < run->runner.latency_path_count; path++)
+        run_write_path(json, run->runner.latency_path_name[path], &sums->latency_ns[path]);
     sq_json_close(json);
     sq_json_unsigned(json, "context_switches", run->runner.context_switches);
     sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);
@@ -361,7 +348,7 @@ int sq_run(const struct sq_run_request *request, struct sq_json *json,
            struct sq_error *error)
 {
     struct run run = {.request = request};
-    int code = run_check_workload(request->workload, error);
+    int code = sq_workload_check(request->workload, error);
     if (code == SQ_OK)
         code = run_make(&run, error);
     if (code == SQ_OK)

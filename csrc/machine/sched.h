@@ -15,8 +15,12 @@
  * when fewer tasks wait there. A task that lands behind a running one is offered to an
  * idle CPU, nearest first (same last-level cache, then by number), which steals it.
  *
- * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and
- * lines of the machine.
+ * A task that sleeps until a time is on a list of the CPU it slept on, which wakes it and
+ * puts it before all that wait there; a running task makes room at its next call that may
+ * block.
+ *
+ * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
+ * of the machine.
  */
 #ifndef SQ_SCHED_H
 #define SQ_SCHED_H
@@ -24,17 +28,19 @@
 #include "machine/fiber.h"
 #include "machine/machine.h"
 
-#define sq_sched_create    SQ_ON_MACHINE(sq_sched_create)
-#define sq_sched_destroy   SQ_ON_MACHINE(sq_sched_destroy)
-#define sq_sched_run       SQ_ON_MACHINE(sq_sched_run)
-#define sq_sched_fail      SQ_ON_MACHINE(sq_sched_fail)
-#define sq_sched_count     SQ_ON_MACHINE(sq_sched_count)
-#define sq_task_create     SQ_ON_MACHINE(sq_task_create)
-#define sq_task_yield      SQ_ON_MACHINE(sq_task_yield)
-#define sq_task_abandon    SQ_ON_MACHINE(sq_task_abandon)
-#define sq_task_next_slice SQ_ON_MACHINE(sq_task_next_slice)
-#define sq_wait_sleep      SQ_ON_MACHINE(sq_wait_sleep)
-#define sq_wait_wake       SQ_ON_MACHINE(sq_wait_wake)
+#define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
+#define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
+#define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
+#define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
+#define sq_task_create      SQ_ON_MACHINE(sq_task_create)
+#define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
+#define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
+#define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
+#define sq_task_sleep_until SQ_ON_MACHINE(sq_task_sleep_until)
+#define sq_task_look_at_timers SQ_ON_MACHINE(sq_task_look_at_timers)
+#define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
+#define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
 
 typedef struct sq_sched sq_sched;
 typedef struct sq_task sq_task;
@@ -64,7 +70,8 @@ struct sq_task {
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
-    const void *waits_for;     /* the waker's, to tell tasks of one queue apart */
+    const void *waits_for; /* the waker's, to tell tasks of one queue apart */
+    uint64_t wake_ns;      /* the sleeping CPU's; sq_task_sleep_until */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
 };
 
@@ -81,6 +88,7 @@ struct sq_sched_signal {
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
+    sq_atomic timer_count; /* tasks that sleep until a time */
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
@@ -115,6 +123,10 @@ void sq_task_yield(sq_task *task);
 /* Leave for good without ending: the run is over. Requires no lock held. */
 _Noreturn void sq_task_abandon(sq_task *task);
 void sq_task_next_slice(sq_task *task);
+/* Sleep until the machine's clock shows `time_ns`. Requires no lock held. */
+void sq_task_sleep_until(sq_task *task, uint64_t time_ns);
+/* Let tasks of this CPU run whose time has come. */
+void sq_task_look_at_timers(sq_task *task);
 
 static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 {
@@ -151,6 +163,8 @@ static inline sq_cpu *sq_task_step_blocking(sq_task *task)
     if (task->slice_is_over) {
         task->slice_is_over = false;
         sq_task_yield(task);
+    } else if (sq_load_relaxed(task->cpu, &task->sched->timer_count) != 0) {
+        sq_task_look_at_timers(task);
     }
     return task->cpu;
 }

@@ -32,7 +32,9 @@ static uint64_t env_now_ns(sq_task *task)
 
 static void env_start_clock(sq_task *task)
 {
-    env_of(task)->runner->start_ns = env_now_ns(task);
+    struct sq_runner *runner = env_of(task)->runner;
+    runner->start_ns = env_now_ns(task);
+    __atomic_store_n(&runner->clock_is_stopped, false, __ATOMIC_RELAXED);
 }
 
 static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
@@ -250,6 +252,27 @@ static void env_kfree(sq_task *task, void *memory)
         env_release(task, NULL, memory);
 }
 
+static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    if (run->ops->alloc_bulk(cpu, cache, 0, count, objects) != count)
+        env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
+    run->cpus[cpu->index].allocations += count;
+}
+
+static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    run->ops->free_bulk(cpu, cache, count, objects);
+    run->cpus[cpu->index].frees += count;
+}
+
 static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 {
     const unsigned char *byte = address;
@@ -334,6 +357,58 @@ static void env_yield(sq_task *task)
     sq_task_yield(task);
 }
 
+static void env_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    (void)sq_task_step_blocking(task);
+    sq_task_sleep_until(task, time_ns);
+}
+
+/* Requires the lock: `end_ns` is written by whoever comes. */
+static void env_end_clock(sq_task *task)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED))
+        runner->end_ns = env_now_ns(task);
+}
+
+static void env_stop_clock(sq_task *task)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    sq_lock_acquire(cpu, &run->lock);
+    run->runner->end_ns = env_now_ns(task);
+    __atomic_store_n(&run->runner->clock_is_stopped, true, __ATOMIC_RELAXED);
+    sq_lock_release(cpu, &run->lock);
+}
+
+static uint32_t env_latency_path(sq_task *task, const char *name)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    uint32_t path = 0;
+    (void)sq_task_step(task);
+    env_lock(task);
+    while (path < runner->latency_path_count &&
+           strcmp(runner->latency_path_name[path], name) != 0)
+        path++;
+    if (path < SQ_LATENCY_PATHS_MAX) {
+        runner->latency_path_name[path] = name;
+        if (path == runner->latency_path_count)
+            runner->latency_path_count++;
+    }
+    env_unlock(task);
+    if (path == SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "more paths than SQ_LATENCY_PATHS_MAX are named");
+    return path;
+}
+
+static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    if (path >= SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "a latency is given to a path without a name");
+    sq_histogram_add(&env_of(task)->cpus[cpu->index].latency_ns[path], ns);
+}
+
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
@@ -367,7 +442,7 @@ static void env_child_ended(sq_task *task)
 {
     struct env_run *run = env_of(task);
     sq_lock_acquire(task->cpu, &run->lock);
-    run->runner->end_ns = env_now_ns(task);
+    env_end_clock(task);
     if (--run->child_count == 0)
         (void)sq_wait_wake(task->cpu, &run->parent, 1);
     sq_lock_release(task->cpu, &run->lock);
@@ -463,6 +538,12 @@ static const struct sq_env env_table = {
     .pipe_read = pipe_read,
     .wait = sync_wait,
     .wake = sync_wake,
+    .alloc_bulk = env_alloc_bulk,
+    .free_bulk = env_free_bulk,
+    .latency_path = env_latency_path,
+    .latency = env_latency,
+    .stop_clock = env_stop_clock,
+    .sleep_until = env_sleep_until,
 };
 
 /* ---- the run ---- */

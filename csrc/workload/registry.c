@@ -4,7 +4,14 @@
 
 #include "workload/runner.h"
 
-#define WORKLOADS(X) X(sq_workload_hackbench)
+#define WORKLOADS(X)                                                                   \
+    X(sq_workload_hackbench)                                                           \
+    X(sq_workload_tcp_rr)                                                              \
+    X(sq_workload_tbench)                                                              \
+    X(sq_workload_kmalloc)                                                             \
+    X(sq_workload_producer_consumer)                                                   \
+    X(sq_workload_churn)                                                               \
+    X(sq_workload_cyclictest)
 
 #define WORKLOAD_DECLARE(workload) extern const struct sq_workload workload;
 WORKLOADS(WORKLOAD_DECLARE)

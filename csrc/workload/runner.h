@@ -40,6 +40,7 @@ struct sq_runner_cpu {
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;
     struct sq_histogram alloc_ns, free_ns;
+    struct sq_histogram latency_ns[SQ_LATENCY_PATHS_MAX]; /* of the workload's own paths */
 };
 
 struct sq_runner {
@@ -58,6 +59,9 @@ struct sq_runner {
     uint64_t start_ns, end_ns;    /* from the opening of the start barrier to the end of
                                      the last task */
     uint64_t operations_expected; /* 0: not told; relaxed atomic */
+    bool clock_is_stopped;        /* end_ns is the workload's; relaxed atomic */
+    uint32_t latency_path_count;
+    const char *latency_path_name[SQ_LATENCY_PATHS_MAX];
     uint64_t context_switches, cpu_migrations;
     struct sq_runner_cpu *cpus; /* one a CPU of the machine, zeroed by the maker */
 };
@@ -70,6 +74,9 @@ struct sq_runner_ops {
 
 extern const struct sq_runner_ops sq_runner_native;
 
+/* A workload that somebody compiled: is it one that can be run? 0, or SQ_E_PARAMETER with a
+ * message. Only what can be seen without running it is checked, the abi before all else. */
+int sq_workload_check(const struct sq_workload *workload, struct sq_error *error);
 /* The n-th built-in workload, NULL past the last. */
 const struct sq_workload *sq_workload_at(uint32_t n);
 /* By name, or NULL with a message that names the known ones. */

@@ -55,6 +55,8 @@
 #define SQ_ANY_CPU  (-1)
 #define SQ_ANY_NODE (-1)
 
+#define SQ_LATENCY_PATHS_MAX 4u
+
 /* Flags of env->cache_create. */
 #define SQ_WORKLOAD_HWCACHE_ALIGN 1u
 
@@ -157,6 +159,25 @@ struct sq_env {
      * sleep on a word. Change the word (an atomic store) before waking. */
     void (*wait)(sq_task *task, const uint64_t *word, uint64_t value);
     void (*wake)(sq_task *task, const uint64_t *word);
+
+    /* ---- more calls that keep the task on its CPU ---- */
+
+    /* `count` objects at once, and back: kmem_cache_alloc_bulk, kmem_cache_free_bulk. */
+    void (*alloc_bulk)(sq_task *task, sq_cache *cache, size_t count, void **objects);
+    void (*free_bulk)(sq_task *task, sq_cache *cache, size_t count, void **objects);
+    /* Times of your own in the result's latency_ns: name a path (mostly from setup, at
+     * most SQ_LATENCY_PATHS_MAX of them), then add times to it. The name must live as long
+     * as the run; "alloc" and "free" are taken. */
+    uint32_t (*latency_path)(sq_task *task, const char *name);
+    void (*latency)(sq_task *task, uint32_t path, uint64_t ns);
+    /* Measuring ends now, whatever goes on; of several calls the last one counts. */
+    void (*stop_clock)(sq_task *task);
+
+    /* ---- one more that may block ---- */
+
+    /* Sleep until the machine's clock shows `time_ns`. The task is woken on the CPU it
+     * slept on and goes before those that wait there, as one of real-time priority. */
+    void (*sleep_until)(sq_task *task, uint64_t time_ns);
 };
 
 struct sq_workload_parameter {

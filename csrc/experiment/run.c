@@ -103,8 +103,8 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
 
 /* ---- the row ---- */
 
-/* Sum what the CPUs counted, as one CPU after the other, since another run may be on the
- * machine. Requires that the caller is none of them. */
+/* Sum what the CPUs counted, as one CPU after the other, since another run may be on
+ * the machine. Requires that the caller is none of them. */
 static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;

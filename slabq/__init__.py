@@ -34,6 +34,7 @@ from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds
 
 if _TYPE_CHECKING:
+    from slabq.cworkload import compile_workload, get_include
     from slabq.plot import plot_comparison, plot_latency, plot_locks
     from slabq.table import Table
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
@@ -64,8 +65,10 @@ __all__ = [
     "Workload",
     "__version__",
     "bundled_trace_path",
+    "compile_workload",
     "execute",
     "geometry",
+    "get_include",
     "host",
     "kernel_profiles",
     "load",
@@ -85,12 +88,14 @@ __all__ = [
     "workload_kinds",
 ]
 
-# Names whose modules import numpy or matplotlib: found when first asked for.
+# Names whose modules import numpy, matplotlib or cffi: found when first asked for.
 _LAZY = {
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
     "bundled_trace_path": "slabq.trace",
+    "compile_workload": "slabq.cworkload",
+    "get_include": "slabq.cworkload",
     "plot_comparison": "slabq.plot",
     "plot_latency": "slabq.plot",
     "plot_locks": "slabq.plot",

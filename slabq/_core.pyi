@@ -17,6 +17,11 @@ def counters(policy: str) -> list[tuple[str, str]]:
 def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
     """(name, help, [(parameter, default, minimum, maximum, help)]) of the built-in."""
 
+def describe_workload(
+    address: int,
+) -> tuple[str, str, list[tuple[str, int, int, int, str]]]:
+    """Describe the compiled workload whose sq_workload lies at `address`."""
+
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
@@ -98,7 +103,7 @@ def run(
     machine: Machine,
     policy: str,
     options: Sequence[tuple[str, int]],
-    workload: str | int,
+    workload: str | tuple[str, bytes] | int,
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,

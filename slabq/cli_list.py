@@ -24,7 +24,7 @@ from slabq.policy import (
     version_key,
 )
 from slabq.table import TEXT_WIDTH, Section, Table
-from slabq.workload import Parameter, workload_kinds
+from slabq.workload import Kind, Parameter, workload_kinds
 
 __all__ = [
     "kernels_command",
@@ -40,6 +40,10 @@ _ABOUT_POLICY: Mapping[str, str] = {
     "slub+q": "SLUB's slabs under per-CPU queues, as posted in 2010",
     "sheaves": "SLUB under per-CPU arrays (sheaves) and a barn of them by node",
 }
+
+_YOUR_OWN = Kind(
+    "c:FILE.c", "your own in C, on the header in slabq.get_include()", parameters={}
+)
 
 defaults_option = click.option(
     "--defaults", is_flag=True, help="Every option with its default."
@@ -139,8 +143,8 @@ def machines_command(as_json: bool, defaults: bool) -> None:
 @json_option
 @defaults_option
 def workloads_command(as_json: bool, defaults: bool) -> None:
-    """List the built-in workloads."""
-    kinds = workload_kinds().values()
+    """List the workloads."""
+    kinds = [*workload_kinds().values(), _YOUR_OWN]
     if as_json:
         _print_json(
             [

@@ -136,8 +136,8 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
     {"errors", "version", "_core"},
-    {"checks", "data", "dtypes", "stats", "topology", "verdict"},
-    {"machine", "policy", "published", "workload", "trace"},
+    {"checks", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
+    {"machine", "policy", "published", "workload", "cworkload", "trace"},
     {"allocator", "cache", "progress", "slabinfo", "table"},
     {"result"},
     {"results"},
@@ -193,7 +193,7 @@ def test_importing_slabq_loads_neither_plots_nor_compilers_nor_terminals():
     code = f"import sys, slabq; print([m for m in {heavy} if m in sys.modules])"
 
     out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
 
     assert out.stdout.strip() == "[]"

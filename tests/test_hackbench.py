@@ -133,7 +133,7 @@ def test_progress_is_a_share_that_grows():
 
     def note(share: float) -> None:
         shares.append(share)
-        if len(shares) == 5:
+        if len(shares) >= 5 and share > 0:
             raise StopIteration
 
     with pytest.raises(StopIteration):
@@ -141,7 +141,6 @@ def test_progress_is_a_share_that_grows():
 
     assert shares == sorted(shares)
     assert all(0 <= share <= 1 for share in shares)
-    assert shares[-1] > 0
 
 
 @pytest.fixture
@@ -246,12 +245,16 @@ def test_the_tables_list_every_parameter_with_its_range():
     )
 
 
-def test_runs_on_two_machines_go_on_side_by_side():
+@pytest.mark.parametrize("machine_count", [1, 2])
+def test_runs_on_one_or_two_machines_go_on_side_by_side(machine_count):
+    machines = [make(3) for _ in range(machine_count)]
     rows: list[dict[str, Any]] = []
-    threads = [
-        threading.Thread(target=lambda: rows.append(run(make(), groups=2, loops=100)))
-        for _ in range(2)
-    ]
+
+    def work(number: int) -> None:
+        machine = machines[number % machine_count]
+        rows.append(run(machine, POLICIES[-1], groups=2, loops=100))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,6 +1,6 @@
 /*
- * A histogram of times with logarithmic buckets: sixteen a power of two, so a percentile
- * is right to 1/16, and exact below 16.
+ * A histogram of times with logarithmic buckets: sixteen a power of two, so a
+ * percentile is right to 1/16, and exact below 16.
  */
 #ifndef SQ_HISTOGRAM_H
 #define SQ_HISTOGRAM_H
@@ -9,8 +9,9 @@
 
 #include "base/sq_bits.h"
 
-#define SQ_HISTOGRAM_SUB_BITS     4u
-#define SQ_HISTOGRAM_BUCKET_COUNT ((64u - SQ_HISTOGRAM_SUB_BITS + 1) << SQ_HISTOGRAM_SUB_BITS)
+#define SQ_HISTOGRAM_SUB_BITS 4u
+#define SQ_HISTOGRAM_BUCKET_COUNT                                                      \
+    ((64u - SQ_HISTOGRAM_SUB_BITS + 1) << SQ_HISTOGRAM_SUB_BITS)
 
 struct sq_histogram {
     uint64_t count, max, sum;

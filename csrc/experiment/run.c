@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiment/cache_print.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native};
@@ -267,6 +268,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->request->with_caches)
+        sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
 }
 

@@ -53,6 +53,60 @@ enum sq_lock_class {
 
 extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
 
+/*
+ * A scope is a path: the name it has in a profile (the kernel's function where there is
+ * one), and the cycles of its own instructions, beside the lines, locks, atomics and
+ * interrupt switches that the primitives charge. The cycles are defaults of the simulated
+ * machine's parameters <name>_cycles; docs/machines.md says where each comes from.
+ */
+#define SQ_SCOPES(X)                                                                   \
+    X(WORKLOAD, workload, "workload", 0) /* what no other scope covers */              \
+    X(LOCK_WAIT, lock_wait, "lock_wait", 0)                                            \
+    X(IRQ_WAIT, irq_wait, "smp_call_function", 0)                                      \
+    X(SYSCALL, syscall, "system_call", 0)                                              \
+    X(COPY, copy, "copy_user", 0)                                                      \
+    X(SCHEDULE, schedule, "schedule", 0)                                               \
+    X(WAKE, wake, "try_to_wake_up", 0)                                                 \
+    X(PAGE_ALLOC, page_alloc, "get_page_from_freelist", 150)                           \
+    X(PAGE_FREE, page_free, "free_hot_cold_page", 120)                                 \
+    X(SLAB_ALLOC, slab_alloc, "kmem_cache_alloc", 27)                                  \
+    X(SLAB_REFILL, slab_refill, "cache_alloc_refill", 60)                              \
+    X(SLAB_GET, slab_get, "slab_get_obj", 12)                                          \
+    X(SLAB_GROW, slab_grow, "cache_grow", 200)                                         \
+    X(SLAB_FREE, slab_free, "kmem_cache_free", 30)                                     \
+    X(SLAB_FLUSH, slab_flush, "cache_flusharray", 60)                                  \
+    X(SLAB_PUT, slab_put, "free_block", 25)                                            \
+    X(SLAB_ALIEN, slab_alien, "cache_free_alien", 20)                                  \
+    X(SLUB_ALLOC, slub_alloc, "kmem_cache_alloc", 27)                                  \
+    X(SLUB_ALLOC_SLOW, slub_alloc_slow, "__slab_alloc", 60)                            \
+    X(SLUB_PARTIAL, slub_partial, "get_partial_node", 30)                              \
+    X(SLUB_NEW, slub_new, "new_slab", 200)                                             \
+    X(SLUB_FREE, slub_free, "kmem_cache_free", 27)                                     \
+    X(SLUB_FREE_SLOW, slub_free_slow, "__slab_free", 40)                               \
+    X(SLUB_DEACTIVATE, slub_deactivate, "deactivate_slab", 40)                         \
+    X(SLUB_UNFREEZE, slub_unfreeze, "unfreeze_partials", 40)                           \
+    X(SLUB_DISCARD, slub_discard, "discard_slab", 60)                                  \
+    X(SLUBQ_ALLOC, slubq_alloc, "slab_alloc", 27)                                      \
+    X(SLUBQ_REFILL, slubq_refill, "refill_queue", 60)                                  \
+    X(SLUBQ_PARTIAL, slubq_partial, "get_partial_node", 30)                            \
+    X(SLUBQ_NEW, slubq_new, "new_slab", 200)                                           \
+    X(SLUBQ_FREE, slubq_free, "slab_free", 30)                                         \
+    X(SLUBQ_DRAIN, slubq_drain, "drain_queue", 60)                                     \
+    X(SLUBQ_DISCARD, slubq_discard, "discard_slab", 60)                                \
+    X(SHEAF_ALLOC, sheaf_alloc, "alloc_from_pcs", 20)                                  \
+    X(SHEAF_REFILL, sheaf_refill, "refill_sheaf", 60)                                  \
+    X(SHEAF_FREE, sheaf_free, "free_to_pcs", 20)                                       \
+    X(SHEAF_FLUSH, sheaf_flush, "sheaf_flush", 60)
+
+enum sq_scope {
+#define SQ_SCOPE_ENUM(name, parameter, text, cycles) SQ_SCOPE_##name,
+    SQ_SCOPES(SQ_SCOPE_ENUM)
+#undef SQ_SCOPE_ENUM
+        SQ_SCOPE_COUNT
+};
+
+extern const char *const sq_scope_name[SQ_SCOPE_COUNT];
+
 /* Counted by each CPU for itself; a sum over CPUs is a figure of the run. */
 struct sq_lock_stats {
     uint64_t acquisitions; /* successful, try-lock included */
@@ -129,6 +183,11 @@ struct sq_machine_ops {
     void (*pages_free)(sq_cpu *cpu, struct sq_page *page);
     void *(*meta_alloc)(sq_cpu *cpu, size_t bytes, uint32_t node);
     void (*meta_free)(sq_cpu *cpu, void *memory);
+    /* Time of the run by scope, of all CPUs, in picoseconds, since the last call with
+     * `restart`; false: the engine keeps none. */
+    bool (*profile)(sq_machine *machine, uint64_t *scope_ps, bool restart);
+    /* A hash of the order of events so far; 0: the engine has no fixed order. */
+    uint64_t (*fingerprint)(const sq_machine *machine);
     /* Pages of a node that are in use by somebody; page lists count as free. */
     uint64_t (*pages_in_use)(sq_machine *machine, uint32_t node);
     void (*destroy)(sq_machine *machine);
@@ -144,6 +203,8 @@ struct sq_machine {
     uint64_t node_bytes;
     struct sq_page *page_frames; /* frame of arena page i is page_frames[i] */
     struct sq_pages *pages;
+    char *region; /* an engine with an order: all its memory, frames and shared lines too */
+    uint64_t region_bytes;
     bool nodes_are_bound; /* the host has nodes and each arena sits on one */
 };
 

@@ -8,7 +8,6 @@ packages (benchmarks/install_peers.sh); one that is missing is said to be missin
 """
 
 import argparse
-import ctypes.util
 import glob
 import json
 import os
@@ -41,15 +40,12 @@ def build(folder: str) -> str:
 
 
 def peer_library(name: str) -> str | None:
-    """Path of a peer's shared library, or None."""
-    soname = ctypes.util.find_library(name)
-    if soname is None:
-        return None
-    for folder in ("/usr/lib", "/lib", "/usr/local/lib"):
-        found = glob.glob(f"{folder}/**/{soname}", recursive=True)
-        if found:
-            return found[0]
-    return None
+    """Path of a peer's shared library as the dynamic linker knows it, or None."""
+    command = ["/sbin/ldconfig", "-p"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True)
+    paths = (line.rsplit("=> ", 1)[-1] for line in listing.stdout.splitlines())
+    found = sorted(path for path in paths if f"/lib{name}.so" in path)
+    return found[0] if found else None
 
 
 def subjects() -> dict[str, tuple[list[str], dict[str, str]]]:

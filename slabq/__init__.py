@@ -1,5 +1,10 @@
 """A laboratory for slab allocators: SLAB, SLUB, SLUB+Q and sheaves side by side."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from slabq.allocator import Allocator, execute
+from slabq.cache import Cache, Place, geometry
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -7,11 +12,92 @@ from slabq.errors import (
     ParameterError,
     TraceFormatError,
 )
+from slabq.machine import Machine, host, machine_presets, read_machine
+from slabq.policy import (
+    KernelProfile,
+    Policy,
+    Sheaves,
+    Slab,
+    Slub,
+    SlubQ,
+    kernel_profiles,
+    policy_names,
+    policy_options,
+)
+from slabq.result import Result
+from slabq.results import Results, load
+from slabq.run import replay, run, sweep
+from slabq.version import __version__
+from slabq.workload import Workload, workload_kinds
+
+if _TYPE_CHECKING:
+    from slabq.plot import plot_comparison, plot_latency, plot_locks
+    from slabq.table import Table
+    from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
 
 __all__ = [
+    "Allocator",
+    "Cache",
     "CorruptionError",
     "Error",
+    "KernelProfile",
+    "Machine",
     "OutOfMemory",
     "ParameterError",
+    "Place",
+    "Policy",
+    "Result",
+    "Results",
+    "Sheaves",
+    "Slab",
+    "Slub",
+    "SlubQ",
+    "Stat",
+    "Table",
+    "Trace",
     "TraceFormatError",
+    "Workload",
+    "__version__",
+    "bundled_trace_path",
+    "execute",
+    "geometry",
+    "host",
+    "kernel_profiles",
+    "load",
+    "machine_presets",
+    "plot_comparison",
+    "plot_latency",
+    "plot_locks",
+    "policy_names",
+    "policy_options",
+    "read_machine",
+    "read_trace",
+    "replay",
+    "run",
+    "sweep",
+    "workload_kinds",
 ]
+
+# Names whose modules import numpy or matplotlib: found when first asked for.
+_LAZY = {
+    "Stat": "slabq.trace",
+    "Table": "slabq.table",
+    "Trace": "slabq.trace",
+    "bundled_trace_path": "slabq.trace",
+    "plot_comparison": "slabq.plot",
+    "plot_latency": "slabq.plot",
+    "plot_locks": "slabq.plot",
+    "read_trace": "slabq.trace",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'slabq' has no attribute {name!r}")
+    value: object = getattr(_import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

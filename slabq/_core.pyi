@@ -1,9 +1,12 @@
 """Signatures of the C core. Values are validated in Python before they come here."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from os import PathLike
+from typing import Any, Self, final
 
-# -- tables of the core ----------------------------------------------------------------
+from typing_extensions import Buffer
+
+# -- tables of the core --------------------------------------------------------------
 def policies() -> list[str]: ...
 def options() -> list[tuple[str, str, int, int, int, str]]:
     """(policy, name, default, minimum, maximum, help) of every option."""
@@ -17,7 +20,7 @@ def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
-# -- machine and allocator ---------------------------------------------------------------
+# -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:
     """A machine of the native engine: CPUs, nodes with memory, page allocator."""
@@ -37,7 +40,7 @@ class Machine:
 
 @final
 class Allocator:
-    """One policy on one machine. Any Python thread may call; each call names its CPU."""
+    """One policy on one machine. Any thread may call; each call names its CPU."""
 
     def __init__(
         self, machine: Machine, policy: str, options: Sequence[tuple[str, int]]
@@ -90,7 +93,7 @@ def geometry(
 ) -> str:
     """JSON object of the geometry such a cache would have."""
 
-# -- whole runs; the GIL is released, signals are checked every 50 ms -----------------------
+# -- whole runs; the GIL is released, signals are checked every 50 ms -----------------
 def run(
     machine: Machine,
     policy: str,
@@ -119,9 +122,40 @@ def execute(
 ) -> str:
     """Output of an operation script, one JSON object a line.
 
-    ``original`` prints as the recordings of the 2.6 sources do (whole commands, fallback
-    lists); otherwise as those made inside a kernel.
+    ``original`` prints as the recordings of the 2.6 sources do (whole commands,
+    fallback lists); otherwise as those made inside a kernel.
     """
 
 @final
-class Trace: ...
+class Trace:
+    def __new__(cls, name: str = "<memory>", /) -> Self: ...
+    def feed(self, block: Buffer, /) -> None: ...
+    def finish(self, allow_truncated: bool = False, /) -> None: ...
+    @classmethod
+    def from_file(
+        cls,
+        path: str | bytes | PathLike[str],
+        allow_truncated: bool = False,
+        progress: Callable[[float], object] | None = None,
+        /,
+    ) -> Self: ...
+    @classmethod
+    def decode(cls, buffer: Buffer, name: str = "<memory>", /) -> Self: ...
+    def encode(self) -> bytes: ...
+    def summary(self) -> str: ...
+    def strings(self, table: str, /) -> list[str]: ...
+    def add_alias(self, alias: str, cache: str, /) -> None: ...
+    def stat(
+        self,
+        by_caller: bool,
+        keys: str,
+        limit: int,
+        raw_ip: bool,
+        node_of_cpu: Buffer,
+        /,
+    ) -> tuple[bytes, dict[str, int], bytes, bytes]: ...
+    def program(self, cpu_count: int, /) -> tuple[str, list[bytes]]: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def trace_layout(record: str, /) -> tuple[int, list[tuple[str, int, int]]]: ...

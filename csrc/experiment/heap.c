@@ -168,11 +168,31 @@ int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
     return SQ_OK;
 }
 
+/* Free the kmalloc blocks that are whole pages and still live. They are on no list, so
+ * that kmalloc takes no lock for them: look at every frame, if there are any at all. */
+static void heap_free_large(sq_cpu *cpu, sq_heap *heap)
+{
+    const sq_machine *machine = heap->machine;
+    uint64_t node_pages = machine->node_bytes >> SQ_PAGE_SHIFT;
+    for (uint32_t node = 0; node < machine->topology.node_count; node++) {
+        struct sq_page *frames =
+            machine->page_frames + ((uint64_t)node << (machine->node_shift - SQ_PAGE_SHIFT));
+        for (uint64_t i = 0; i < node_pages && heap->large_bytes > 0; i++) {
+            struct sq_page *page = &frames[i];
+            if (page->state != SQ_PAGE_BLOCK || page->word[0] != (uintptr_t)heap)
+                continue;
+            heap->large_bytes -= (uint64_t)SQ_PAGE_SIZE << page->order;
+            machine->ops->pages_free(cpu, page);
+        }
+    }
+}
+
 /* Newest cache first: a cache may keep its management in an older one. */
 void sq_heap_destroy(sq_cpu *cpu, sq_heap *heap)
 {
     while (!sq_list_is_empty(&heap->caches))
         sq_heap_destroy_cache(cpu,
                               SQ_LIST_ENTRY(heap->caches.prev, sq_cache, link));
+    heap_free_large(cpu, heap);
     free(heap);
 }

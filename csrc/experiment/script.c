@@ -1,59 +1,19 @@
-#include "experiment/script.h"
+#include "experiment/script_state.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_MAX     64u
-#define COMMAND_SHOWN 60u /* characters of a command that a kernel recording shows */
-#define ID_MAX        (1u << 24)
-
-/* An object that the script knows by its number. */
-struct script_object {
-    void *address;
-    uint32_t cache;
-    bool live;
-};
-
-struct script_event {
-    bool is_new;
-    int32_t step;
-    uint32_t cache, serial, node, order;
-};
-
-struct script {
-    sq_machine *machine;
-    sq_heap *heap;
-    struct sq_json *json;
-    struct sq_error *error;
-    enum sq_script_style style;
-    bool with_rows; /* `step 1` */
-    uint32_t line_number;
-    sq_cache *cache[CACHE_MAX];
-    uint32_t cache_count;
-    struct script_object *object;
-    size_t object_count, object_capacity;
-    struct script_event *event;
-    size_t event_count, event_capacity;
-    int32_t step;      /* of events to come */
-    bool step_is_cpu;  /* events name the CPU that runs, not a position */
-    bool out_of_memory;
-    /* the line being run, cut into words */
-    char *word[8];
-    uint32_t word_count;
-    const char *rest; /* of the line, after the words that a command takes */
-};
-
 /* ---- errors ---- */
 
-static int script_fail(struct script *script, int code, const char *what)
+int script_fail(struct script *script, int code, const char *what)
 {
     return sq_error_set(script->error, code, "script line %u: %s", script->line_number,
                         what);
 }
 
-static int script_bad_number(struct script *script, const char *name, int64_t value,
+int script_bad_number(struct script *script, const char *name, int64_t value,
                              int64_t max)
 {
     return sq_error_set(script->error, SQ_E_PARAMETER,
@@ -75,7 +35,7 @@ static int script_integer(struct script *script, const char *text, int64_t *valu
 }
 
 /* Word `index` as an integer from `min` to `max`. */
-static int script_word(struct script *script, uint32_t index, const char *name,
+int script_word(struct script *script, uint32_t index, const char *name,
                        int64_t min, int64_t max, int64_t *value)
 {
     int status;
@@ -92,10 +52,10 @@ static int script_word(struct script *script, uint32_t index, const char *name,
     return status;
 }
 
-static int script_word_cache(struct script *script, uint32_t index, uint32_t *cache)
+int script_word_cache(struct script *script, uint32_t index, uint32_t *cache)
 {
     int64_t value;
-    int status = script_word(script, index, "the cache", 0, CACHE_MAX - 1, &value);
+    int status = script_word(script, index, "the cache", 0, SCRIPT_CACHE_MAX - 1, &value);
     if (status == SQ_OK && (uint64_t)value >= script->cache_count)
         status = script_bad_number(script, "the cache", value,
                                    (int64_t)script->cache_count - 1);
@@ -103,7 +63,7 @@ static int script_word_cache(struct script *script, uint32_t index, uint32_t *ca
     return status;
 }
 
-static int script_word_cpu(struct script *script, uint32_t index, uint32_t *cpu)
+int script_word_cpu(struct script *script, uint32_t index, uint32_t *cpu)
 {
     int64_t value;
     int status = script_word(script, index, "the CPU", 0,
@@ -161,7 +121,7 @@ static bool script_slab_was_freed(const struct script *script, size_t since,
     return false;
 }
 
-static void script_print_events(struct script *script)
+void script_print_events(struct script *script)
 {
     struct sq_json *json = script->json;
     sq_json_open_array(json, "ev");
@@ -180,10 +140,10 @@ static void script_print_events(struct script *script)
     script->event_count = 0;
 }
 
-static int script_add_object(struct script *script, uint32_t cache, void *address)
+int script_add_object(struct script *script, uint32_t cache, void *address)
 {
     struct script_object *object;
-    if (script->object_count >= ID_MAX ||
+    if (script->object_count >= SCRIPT_ID_MAX ||
         !script_grow((void **)&script->object, &script->object_capacity,
                      script->object_count, sizeof(*object)))
         return script_fail(script, SQ_E_MEMORY, "too many objects for the host");
@@ -197,19 +157,19 @@ static int script_add_object(struct script *script, uint32_t cache, void *addres
 /* ---- printing ---- */
 
 /* Open the line's object and print the command as the recordings show it. */
-static void script_open(struct script *script, const char *command)
+void script_open(struct script *script, const char *command)
 {
     size_t length = strlen(command);
-    char shown[COMMAND_SHOWN + 1];
+    char shown[SCRIPT_COMMAND_SHOWN + 1];
     sq_json_open_object(script->json, NULL);
-    if (script->style == SQ_SCRIPT_KERNEL && length > COMMAND_SHOWN) {
-        (void)snprintf(shown, sizeof(shown), "%.*s...", (int)COMMAND_SHOWN - 3, command);
+    if (script->style == SQ_SCRIPT_KERNEL && length > SCRIPT_COMMAND_SHOWN) {
+        (void)snprintf(shown, sizeof(shown), "%.*s...", (int)SCRIPT_COMMAND_SHOWN - 3, command);
         command = shown;
     }
     sq_json_string(script->json, "cmd", command);
 }
 
-static void script_open_op(struct script *script, const char *command, const char *op,
+void script_open_op(struct script *script, const char *command, const char *op,
                            uint32_t cache, uint32_t cpu)
 {
     script_open(script, command);
@@ -218,14 +178,14 @@ static void script_open_op(struct script *script, const char *command, const cha
     sq_json_unsigned(script->json, "cpu", cpu);
 }
 
-static void script_close(struct script *script)
+void script_close(struct script *script)
 {
     sq_json_close(script->json);
     sq_json_newline(script->json);
 }
 
 /* An integer member of what the policy says of a cache; false if there is none. */
-static bool script_describe_member(sq_cache *cache, const char *name, int64_t *value)
+bool script_describe_member(sq_cache *cache, const char *name, int64_t *value)
 {
     struct sq_json json;
     char key[80];
@@ -233,6 +193,8 @@ static bool script_describe_member(sq_cache *cache, const char *name, int64_t *v
     sq_json_init(&json);
     sq_json_open_object(&json, NULL);
     cache->ops->describe(cache, &json);
+    if (cache->ops->tunables != NULL)
+        cache->ops->tunables(cache, &json);
     sq_json_close(&json);
     text = sq_json_text(&json);
     (void)snprintf(key, sizeof(key), "\"%s\":", name);
@@ -244,7 +206,7 @@ static bool script_describe_member(sq_cache *cache, const char *name, int64_t *v
 }
 
 /* [slab, idx, further columns when stepping] of one object after its operation. */
-static void script_print_place(struct script *script, sq_cpu *cpu, uint32_t cache_index,
+void script_print_place(struct script *script, sq_cpu *cpu, uint32_t cache_index,
                                const struct sq_object_place *place, size_t events_before)
 {
     sq_cache *cache = script->cache[cache_index];
@@ -258,553 +220,7 @@ static void script_print_place(struct script *script, sq_cpu *cpu, uint32_t cach
     sq_json_close(script->json);
 }
 
-/* ---- commands ---- */
-
-static int command_vars(struct script *script)
-{
-    const char *const *column = script->heap->ops->row_columns;
-    sq_json_open_object(script->json, NULL);
-    sq_json_open_object(script->json, "vars");
-    sq_json_string(script->json, "allocator", script->heap->ops->name);
-    sq_json_unsigned(script->json, "nr_cpu_ids", script->machine->topology.cpu_count);
-    sq_json_unsigned(script->json, "nr_node_ids", script->machine->topology.node_count);
-    sq_json_unsigned(script->json, "cache_line", SQ_LINE_SIZE);
-    sq_json_open_array(script->json, "step_cols");
-    for (; column != NULL && *column != NULL; column++)
-        sq_json_string(script->json, NULL, *column);
-    sq_json_close(script->json);
-    sq_json_close(script->json);
-    script_close(script);
-    return SQ_OK;
-}
-
-static void print_node_matrix(struct script *script, const char *key,
-                              const uint8_t (*matrix)[SQ_NODE_MAX])
-{
-    uint32_t node_count = script->machine->topology.node_count;
-    sq_json_open_array(script->json, key);
-    for (uint32_t from = 0; from < node_count; from++) {
-        sq_json_open_array(script->json, NULL);
-        for (uint32_t to = 0; to < node_count; to++)
-            sq_json_unsigned(script->json, NULL, matrix[from][to]);
-        sq_json_close(script->json);
-    }
-    sq_json_close(script->json);
-}
-
-static int command_topo(struct script *script)
-{
-    const struct sq_topology *topology = &script->machine->topology;
-    sq_json_open_object(script->json, NULL);
-    sq_json_open_object(script->json, "topo");
-    sq_json_open_array(script->json, "cpu_node");
-    for (uint32_t cpu = 0; cpu < topology->cpu_count; cpu++)
-        sq_json_unsigned(script->json, NULL, topology->node_of_cpu[cpu]);
-    sq_json_close(script->json);
-    print_node_matrix(script, "distance", topology->distance);
-    if (script->style == SQ_SCRIPT_ORIGINAL)
-        print_node_matrix(script, "zonelists", topology->fallback);
-    sq_json_close(script->json);
-    script_close(script);
-    return SQ_OK;
-}
-
-static int cache_flags_of(struct script *script, const char *text, uint32_t *flags)
-{
-    static const struct {
-        char letter;
-        uint32_t flag;
-    } known[] = {{'h', SQ_CACHE_HWCACHE_ALIGN},   {'r', SQ_CACHE_RECLAIM_ACCOUNT},
-                 {'z', SQ_CACHE_RED_ZONE},        {'p', SQ_CACHE_POISON},
-                 {'u', SQ_CACHE_STORE_USER},      {'c', SQ_CACHE_CONSISTENCY_CHECKS}};
-    *flags = 0;
-    for (; *text != '\0' && strcmp(text, "-") != 0; text++) {
-        size_t i = 0;
-        while (i < SQ_ARRAY_COUNT(known) && known[i].letter != *text)
-            i++;
-        if (i == SQ_ARRAY_COUNT(known))
-            return sq_error_set(script->error, SQ_E_PARAMETER,
-                                "script line %u: cache flag %c: accepted are h r z p u c "
-                                "or - for none",
-                                script->line_number, *text);
-        *flags |= known[i].flag;
-    }
-    return SQ_OK;
-}
-
-static int command_cache(struct script *script, const char *command)
-{
-    struct sq_cache_spec spec = {0};
-    int64_t size, align, capacity = 0;
-    sq_cpu *cpu;
-    int status;
-    if (script->word_count < 5)
-        return script_fail(script, SQ_E_PARAMETER, "cache needs NAME SIZE ALIGN FLAGS");
-    if (script->cache_count == CACHE_MAX)
-        return script_fail(script, SQ_E_PARAMETER, "a script may make 64 caches");
-    spec.name = script->word[1];
-    status = script_word(script, 2, "SIZE", 1, 4 << 20, &size);
-    if (status == SQ_OK)
-        status = script_word(script, 3, "ALIGN", 0, SQ_PAGE_SIZE, &align);
-    if (status == SQ_OK)
-        status = cache_flags_of(script, script->word[4], &spec.flags);
-    if (status == SQ_OK && script->word_count > 5)
-        status = script_word(script, 5, "CAPACITY", 0, 4096, &capacity);
-    if (status != SQ_OK)
-        return status;
-    spec.size = (uint64_t)size;
-    spec.align = (uint64_t)align;
-    spec.sheaf_capacity = (uint32_t)capacity;
-    cpu = script->machine->ops->cpu_enter(script->machine, 0);
-    status = sq_heap_create_cache(cpu, script->heap, &spec,
-                                  &script->cache[script->cache_count], script->error);
-    script->machine->ops->cpu_leave(cpu);
-    if (status != SQ_OK)
-        return status;
-    script_open(script, command);
-    sq_json_unsigned(script->json, "cache", script->cache_count);
-    script->heap->ops->describe(script->cache[script->cache_count], script->json);
-    script_close(script);
-    script->cache_count++;
-    return SQ_OK;
-}
-
-static int command_alloc(struct script *script, const char *command, uint32_t flags)
-{
-    uint32_t cache, cpu_index;
-    int64_t count, node = SQ_NODE_ANY;
-    sq_cpu *cpu;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word_cpu(script, 2, &cpu_index);
-    if (status == SQ_OK)
-        status = script_word(script, 3, "N", 0, ID_MAX, &count);
-    if (status == SQ_OK && script->word_count > 4)
-        status = script_word(script, 4, "NODE", -1,
-                             script->machine->topology.node_count - 1, &node);
-    if (status != SQ_OK)
-        return status;
-    script_open_op(script, command, "alloc", cache, cpu_index);
-    sq_json_integer(script->json, "node", node);
-    sq_json_unsigned(script->json, "first_id", script->object_count);
-    sq_json_open_array(script->json, "objs");
-    cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    for (script->step = 0; script->step < count && status == SQ_OK; script->step++) {
-        size_t events_before = script->event_count;
-        struct sq_object_place place;
-        void *object = script->heap->ops->alloc(cpu, script->cache[cache],
-                                                (int32_t)node, flags);
-        if (object == NULL)
-            break;
-        status = script_add_object(script, cache, object);
-        if (!script->heap->ops->locate(script->cache[cache], object, &place))
-            status = script_fail(script, SQ_E_CORRUPTION,
-                                 "the policy handed out what is no object of the cache");
-        else
-            script_print_place(script, cpu, cache, &place, events_before);
-    }
-    script->machine->ops->cpu_leave(cpu);
-    sq_json_close(script->json);
-    script_print_events(script);
-    script_close(script);
-    return status;
-}
-
-/* The ids of a line, `5-9` and `9-5` being ranges, one at a time: 1, 0 at the end of the
- * line, or an error. */
-static int next_id(struct script *script, int64_t *id, int64_t *last, bool *in_range)
-{
-    char *end;
-    if (*in_range && *id != *last) {
-        *id += *id < *last ? 1 : -1;
-        return 1;
-    }
-    *in_range = false;
-    while (isspace((unsigned char)*script->rest))
-        script->rest++;
-    if (*script->rest == '\0')
-        return 0;
-    *id = strtoll(script->rest, &end, 10);
-    if (end == script->rest)
-        return script_fail(script, SQ_E_PARAMETER, "accepted are ids and ranges of ids");
-    if (*end == '-') {
-        const char *second = end + 1;
-        *last = strtoll(second, &end, 10);
-        if (end == second)
-            return script_fail(script, SQ_E_PARAMETER, "a range of ids is like 5-9");
-        *in_range = true;
-    }
-    script->rest = end;
-    return 1;
-}
-
-static int free_one(struct script *script, sq_cpu *cpu, uint32_t cache, int64_t id)
-{
-    struct script_object *object;
-    struct sq_object_place place;
-    size_t events_before = script->event_count;
-    if (id < 0 || (uint64_t)id >= script->object_count)
-        return script_bad_number(script, "the id", id, (int64_t)script->object_count - 1);
-    object = &script->object[id];
-    if (!object->live || object->cache != cache)
-        return sq_error_set(script->error, SQ_E_PARAMETER,
-                            "script line %u: object %lld %s", script->line_number,
-                            (long long)id,
-                            object->live ? "is of another cache" : "is freed already");
-    if (!script->heap->ops->locate(script->cache[cache], object->address, &place))
-        return script_fail(script, SQ_E_CORRUPTION,
-                           "a live object is no longer an object of its cache");
-    object->live = false;
-    script->heap->ops->free(cpu, script->cache[cache], object->address);
-    script_print_place(script, cpu, cache, &place, events_before);
-    return SQ_OK;
-}
-
-/* The same ids twice: first printed as a list, then freed one by one. */
-static int command_free(struct script *script, const char *command)
-{
-    uint32_t cache, cpu_index;
-    int64_t id = 0, last = 0;
-    bool in_range = false;
-    const char *ids = script->rest;
-    sq_cpu *cpu;
-    int more, status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word_cpu(script, 2, &cpu_index);
-    if (status != SQ_OK)
-        return status;
-    script_open_op(script, command, "free", cache, cpu_index);
-    sq_json_open_array(script->json, "ids");
-    while ((more = next_id(script, &id, &last, &in_range)) == 1)
-        sq_json_integer(script->json, NULL, id);
-    sq_json_close(script->json);
-    sq_json_open_array(script->json, "objs");
-    script->rest = ids;
-    in_range = false;
-    script->step = 0;
-    cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    status = more < 0 ? more : SQ_OK;
-    while (status == SQ_OK && (more = next_id(script, &id, &last, &in_range)) == 1) {
-        status = free_one(script, cpu, cache, id);
-        script->step++;
-    }
-    script->machine->ops->cpu_leave(cpu);
-    sq_json_close(script->json);
-    script_print_events(script);
-    script_close(script);
-    return status;
-}
-
-static int command_dump(struct script *script)
-{
-    uint32_t cache;
-    sq_cpu *cpu;
-    int status = script_word_cache(script, 1, &cache);
-    if (status != SQ_OK)
-        return status;
-    cpu = script->machine->ops->cpu_enter(script->machine, 0);
-    sq_json_open_object(script->json, NULL);
-    sq_json_unsigned(script->json, "state", cache);
-    script->heap->ops->dump(cpu, script->cache[cache], script->json);
-    script_close(script);
-    status = script->heap->ops->check(cpu, script->cache[cache], script->error);
-    script->machine->ops->cpu_leave(cpu);
-    return status;
-}
-
-/* Empty CPU after CPU, ascending, then shrink: the order of events is then known. */
-static int command_shrink(struct script *script, const char *command)
-{
-    const struct sq_machine_ops *machine_ops = script->machine->ops;
-    uint32_t cache, cpu_index;
-    int64_t ret;
-    sq_cpu *cpu;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word_cpu(script, 2, &cpu_index);
-    if (status != SQ_OK)
-        return status;
-    for (uint32_t i = 0; i < script->machine->topology.cpu_count; i++) {
-        script->step = (int32_t)i;
-        cpu = machine_ops->cpu_enter(script->machine, i);
-        script->heap->ops->flush_cpu(cpu, script->cache[cache]);
-        machine_ops->cpu_leave(cpu);
-    }
-    script->step = -1;
-    cpu = machine_ops->cpu_enter(script->machine, cpu_index);
-    ret = script->heap->ops->shrink(cpu, script->cache[cache]);
-    machine_ops->cpu_leave(cpu);
-    script_open_op(script, command, "shrink", cache, cpu_index);
-    sq_json_integer(script->json, "ret", ret);
-    script_print_events(script);
-    script_close(script);
-    return SQ_OK;
-}
-
-static int script_tune(struct script *script, uint32_t cpu_index, uint32_t cache,
-                       uint32_t count, const char *const *names, const int64_t *values)
-{
-    struct sq_error why = {0};
-    sq_cpu *cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    int status = script->heap->ops->tune(cpu, script->cache[cache], count, names, values,
-                                         &why);
-    script->machine->ops->cpu_leave(cpu);
-    if (status != SQ_OK)
-        return sq_error_set(script->error, status, "script line %u: %s",
-                            script->line_number, why.message);
-    return SQ_OK;
-}
-
-/* `defrag C X`, `min_partial C N`, `cpu_partial C N`, `queue C N`: one tunable. */
-static int command_tune_one(struct script *script, const char *command, const char *name)
-{
-    uint32_t cache;
-    int64_t value, old = 0;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word(script, 2, name, 0, INT32_MAX, &value);
-    if (status != SQ_OK)
-        return status;
-    (void)script_describe_member(script->cache[cache], name, &old);
-    script->step = 0;
-    status = script_tune(script, 0, cache, 1, &name, &value);
-    if (status != SQ_OK)
-        return status;
-    script_open(script, command);
-    sq_json_integer(script->json, "old", old);
-    if (strcmp(name, "cpu_partial") == 0)
-        script->heap->ops->describe(script->cache[cache], script->json);
-    script->event_count = 0;
-    script_close(script);
-    return SQ_OK;
-}
-
-/* `queue C N`: resize the CPU queues of SLUB+Q; events name the CPU that was flushed. */
-static int command_queue(struct script *script, const char *command)
-{
-    static const char *const name = "cpu_queue_size";
-    uint32_t cache;
-    int64_t value, old = 0, queue = 0, batch = 0;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word(script, 2, name, 0, INT32_MAX, &value);
-    if (status != SQ_OK)
-        return status;
-    (void)script_describe_member(script->cache[cache], "queue", &old);
-    script->step_is_cpu = true;
-    status = script_tune(script, 0, cache, 1, &name, &value);
-    script->step_is_cpu = false;
-    if (status != SQ_OK)
-        return status;
-    (void)script_describe_member(script->cache[cache], "queue", &queue);
-    (void)script_describe_member(script->cache[cache], "batch", &batch);
-    script_open(script, command);
-    sq_json_string(script->json, "op", "queue");
-    sq_json_integer(script->json, "old", old);
-    sq_json_integer(script->json, "queue", queue);
-    sq_json_integer(script->json, "batch", batch);
-    script_print_events(script);
-    script_close(script);
-    return SQ_OK;
-}
-
-/* Commands that print an error number and the geometry that results. */
-static int command_tune_many(struct script *script, const char *command, const char *op,
-                             uint32_t count, const char *const *names, bool with_events)
-{
-    uint32_t cache;
-    int64_t values[3];
-    int status = script_word_cache(script, 1, &cache);
-    for (uint32_t i = 0; i < count && status == SQ_OK; i++)
-        status = script_word(script, 2 + i, names[i], 0, INT32_MAX, &values[i]);
-    if (status != SQ_OK)
-        return status;
-    script->step = 0;
-    status = script_tune(script, 0, cache, count, names, values);
-    if (status != SQ_OK)
-        return status;
-    script_open(script, command);
-    sq_json_string(script->json, "op", op);
-    sq_json_integer(script->json, "err", 0);
-    script->heap->ops->describe(script->cache[cache], script->json);
-    if (with_events)
-        script_print_events(script);
-    script->event_count = 0;
-    script_close(script);
-    return SQ_OK;
-}
-
-static int command_expire(struct script *script, const char *command)
-{
-    static const char *const name = "expire";
-    uint32_t cache;
-    int64_t node;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word(script, 2, "NODE", -1,
-                             script->machine->topology.node_count - 1, &node);
-    script->step = 0;
-    if (status == SQ_OK)
-        status = script_tune(script, 0, cache, 1, &name, &node);
-    if (status != SQ_OK)
-        return status;
-    script_open(script, command);
-    sq_json_string(script->json, "op", "expire");
-    script_print_events(script);
-    script_close(script);
-    return SQ_OK;
-}
-
-static int command_reap(struct script *script, const char *command)
-{
-    uint32_t cache, cpu_index;
-    int64_t with_node;
-    int32_t node;
-    sq_cpu *cpu;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word_cpu(script, 2, &cpu_index);
-    if (status == SQ_OK)
-        status = script_word(script, 3, "the node part", 0, 1, &with_node);
-    if (status != SQ_OK)
-        return status;
-    if (script->heap->ops->reap == NULL)
-        return script_fail(script, SQ_E_PARAMETER, "reap: this policy has no reaper");
-    script->step = 0;
-    cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    node = script->heap->ops->reap(cpu, script->cache[cache], with_node != 0);
-    script->machine->ops->cpu_leave(cpu);
-    script_open_op(script, command, "reap", cache, cpu_index);
-    sq_json_integer(script->json, "node_part", with_node);
-    sq_json_integer(script->json, "reap_node", node);
-    script_print_events(script);
-    script_close(script);
-    return SQ_OK;
-}
-
-static int command_reap_node(struct script *script, const char *command)
-{
-    static const char *const name = "reap_node";
-    uint32_t cpu_index;
-    int64_t node;
-    int status = script_word_cpu(script, 1, &cpu_index);
-    if (status == SQ_OK)
-        status = script_word(script, 2, "NODE", 0,
-                             script->machine->topology.node_count - 1, &node);
-    for (uint32_t i = 0; i < script->cache_count && status == SQ_OK; i++)
-        status = script_tune(script, cpu_index, i, 1, &name, &node);
-    if (status == SQ_OK) {
-        script_open(script, command);
-        script_close(script);
-    }
-    return status;
-}
-
-/* Allocate until nothing is left; print the nodes as [node, objects in a row]. */
-static int command_exhaust(struct script *script, const char *command)
-{
-    uint32_t cache, cpu_index, run_length = 0;
-    int64_t node, count, taken = 0;
-    int32_t run_node = -1;
-    sq_cpu *cpu;
-    int status = script_word_cache(script, 1, &cache);
-    if (status == SQ_OK)
-        status = script_word_cpu(script, 2, &cpu_index);
-    if (status == SQ_OK)
-        status = script_word(script, 3, "NODE", -1,
-                             script->machine->topology.node_count - 1, &node);
-    if (status == SQ_OK)
-        status = script_word(script, 4, "N", 0, ID_MAX, &count);
-    if (status != SQ_OK)
-        return status;
-    script_open(script, command);
-    sq_json_string(script->json, "op", "exhaust");
-    sq_json_open_array(script->json, "node_runs");
-    cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
-    for (; taken <= count && status == SQ_OK; taken++) {
-        void *object = taken == count
-                           ? NULL
-                           : script->heap->ops->alloc(cpu, script->cache[cache],
-                                                      (int32_t)node, SQ_ALLOC_NOWAIT);
-        int32_t object_node =
-            object == NULL ? -1 : (int32_t)sq_node_of_address(script->machine, object);
-        if (object_node != run_node && run_length > 0) {
-            sq_json_open_array(script->json, NULL);
-            sq_json_integer(script->json, NULL, run_node);
-            sq_json_unsigned(script->json, NULL, run_length);
-            sq_json_close(script->json);
-            run_length = 0;
-        }
-        if (object == NULL)
-            break;
-        run_node = object_node;
-        run_length++;
-        status = script_add_object(script, cache, object);
-    }
-    script->machine->ops->cpu_leave(cpu);
-    sq_json_close(script->json);
-    sq_json_integer(script->json, "stopped", taken < count ? 1 : 0);
-    script->event_count = 0;
-    script_close(script);
-    return status;
-}
-
 /* ---- lines ---- */
-
-static const char *const tune_names[] = {"limit", "batchcount", "shared"};
-static const char *const shared_names[] = {"shared_queue_size"};
-
-static int script_command(struct script *script, const char *line)
-{
-    const char *name = script->word[0];
-    bool original = script->style == SQ_SCRIPT_ORIGINAL;
-    int64_t value = 0;
-    int status;
-    if (strcmp(name, "vars") == 0)
-        return command_vars(script);
-    if (strcmp(name, "topo") == 0)
-        return command_topo(script);
-    if (strcmp(name, "step") == 0) {
-        status = script_word(script, 1, "step", 0, 1, &value);
-        script->with_rows = value != 0;
-        return status;
-    }
-    if (strcmp(name, "cache") == 0)
-        return command_cache(script, line);
-    if (strcmp(name, "a") == 0)
-        return command_alloc(script, line, 0);
-    if (strcmp(name, "an") == 0)
-        return command_alloc(script, line, SQ_ALLOC_NOWAIT);
-    if (strcmp(name, "f") == 0)
-        return command_free(script, line);
-    if (strcmp(name, "dump") == 0)
-        return command_dump(script);
-    if (strcmp(name, "shrink") == 0)
-        return command_shrink(script, line);
-    if (strcmp(name, "defrag") == 0)
-        return command_tune_one(script, line, "remote_node_defrag_ratio");
-    if (strcmp(name, "cpu_partial") == 0 || strcmp(name, "min_partial") == 0)
-        return command_tune_one(script, line, name);
-    if (strcmp(name, "queue") == 0)
-        return command_queue(script, line);
-    if (strcmp(name, "tune") == 0)
-        return command_tune_many(script, line, "tune", 3, tune_names, original);
-    if (strcmp(name, "sharedq") == 0)
-        return command_tune_many(script, line, "sharedq", 1, shared_names, true);
-    if (strcmp(name, "expire") == 0)
-        return command_expire(script, line);
-    if (strcmp(name, "reap") == 0)
-        return command_reap(script, line);
-    if (strcmp(name, "reapnode") == 0)
-        return command_reap_node(script, line);
-    if (strcmp(name, "x") == 0)
-        return command_exhaust(script, line);
-    return sq_error_set(script->error, SQ_E_PARAMETER,
-                        "script line %u: command %.20s: accepted are vars topo step "
-                        "cache a an f dump shrink defrag cpu_partial min_partial tune "
-                        "reap reapnode queue sharedq expire x",
-                        script->line_number, name);
-}
 
 /* Cut `line` (a copy that may be changed) into its first words; `f` keeps its ids whole,
  * since there may be thousands. */

@@ -33,6 +33,7 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
         order > SQ_PAGE_ORDER_MAX ? NULL : sq_pages_alloc(cpu, order, node, page_flags);
     if (page == NULL)
         return NULL;
+    page->word[0] = (uintptr_t)heap; /* sq_heap_destroy finds it by this */
     (void)__atomic_add_fetch(&heap->large_bytes, (uint64_t)SQ_PAGE_SIZE << order,
                              __ATOMIC_RELAXED);
     return sq_page_address(cpu->machine, page);

@@ -236,6 +236,10 @@ struct sq_policy_ops {
     /* Members of an open JSON object: the fields of the oracle's "cache" line after
      * "cache", and those of its "state" line after "state" (counters included). */
     void (*describe)(sq_cache *cache, struct sq_json *json);
+    /* Members of an open JSON object: tunables that `describe` does not show, by the name
+     * that `tune` takes. NULL: it shows all of them. A script's command for a tunable that
+     * is in neither prints nothing, as the recordings have it. */
+    void (*tunables)(sq_cache *cache, struct sq_json *json);
     void (*dump)(sq_cpu *cpu, sq_cache *cache, struct sq_json *json);
     /* Elements of an open JSON array: the oracle's step columns that follow [slab, idx],
      * right after an operation on `place` by `cpu`. The slab may be gone: then
@@ -268,7 +272,7 @@ static inline void *sq_cache_alloc(sq_cpu *cpu, sq_cache *cache)
     return cache->ops->alloc(cpu, cache, SQ_NODE_ANY, 0);
 }
 
-#define SQ_POLICY(policy) const sq_policy_ops SQ_ON_MACHINE(SQ_CAT(sq_, policy))
+#define SQ_POLICY(policy) const sq_policy_ops SQ_ON_MACHINE(sq_##policy)
 
 static inline void sq_cache_free(sq_cpu *cpu, sq_cache *cache, void *object)
 {

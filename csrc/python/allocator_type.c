@@ -1,32 +1,14 @@
 /*
- * The heap types Allocator and Cache: one policy on one machine, driven call by call.
+ * The heap type Allocator: one policy on one machine, driven call by call.
  *
  * Any Python thread may call; each call names the CPU it acts for and becomes it
  * (cpu_enter), so two threads that name the same CPU take turns. The ledger is changed
  * with the GIL held; calls that may take long give the GIL up around the policy's work.
  */
-#include "experiment/ledger.h"
-#include "experiment/script.h"
-#include "policy/policy.h"
-#include "python/machine_type.h"
+#include "python/allocator_type.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *machine_object; /* keeps the machine alive */
-    sq_machine *machine;
-    sq_heap *heap;
-    struct sq_ledger ledger; /* owner: the sq_cache, or the heap for kmalloc */
-} allocator_object;
-
-typedef struct {
-    PyObject_HEAD
-    allocator_object *allocator; /* strong reference */
-    sq_cache *cache;             /* NULL once destroyed */
-    PyObject *name;
-} cache_object;
 
 static struct core_state *state_of(PyObject *object)
 {
@@ -36,7 +18,7 @@ static struct core_state *state_of(PyObject *object)
 /* ---- arguments ---- */
 
 /* Become the CPU that a call names; NULL with ParameterError if there is none. */
-static sq_cpu *enter_cpu(struct core_state *state, sq_machine *machine, long cpu)
+sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu)
 {
     if (cpu < 0 || cpu >= (long)machine->topology.cpu_count) {
         PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u", cpu,
@@ -46,12 +28,12 @@ static sq_cpu *enter_cpu(struct core_state *state, sq_machine *machine, long cpu
     return machine->ops->cpu_enter(machine, (uint32_t)cpu);
 }
 
-static void leave_cpu(sq_cpu *cpu)
+void core_leave_cpu(sq_cpu *cpu)
 {
     cpu->machine->ops->cpu_leave(cpu);
 }
 
-static int check_node(struct core_state *state, const sq_machine *machine, long node)
+int core_check_node(struct core_state *state, const sq_machine *machine, long node)
 {
     if (node >= -1 && node < (long)machine->topology.node_count)
         return 0;
@@ -61,7 +43,7 @@ static int check_node(struct core_state *state, const sq_machine *machine, long 
     return -1;
 }
 
-static PyObject *raise_out_of_memory(struct core_state *state, const char *what, long node)
+PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, long node)
 {
     if (node >= 0)
         PyErr_Format(state->out_of_memory,
@@ -74,10 +56,11 @@ static PyObject *raise_out_of_memory(struct core_state *state, const char *what,
 
 /* Refuse an address that `owner` did not hand out or that is free already, naming what it
  * is. `cache` is NULL for kmalloc. */
-static int check_address(struct core_state *state, allocator_object *allocator,
+int core_check_address(struct core_state *state, allocator_object *allocator,
                          sq_cache *cache, unsigned long long address)
 {
-    const void *owner = sq_ledger_owner(&allocator->ledger, (void *)(uintptr_t)address);
+    void *memory = (void *)(uintptr_t)address;
+    const void *owner = sq_ledger_owner(&allocator->ledger, memory);
     const void *wanted = cache == NULL ? (const void *)allocator->heap : cache;
     const char *from = cache == NULL ? "kmalloc" : cache->name;
     struct sq_object_place place;
@@ -85,22 +68,21 @@ static int check_address(struct core_state *state, allocator_object *allocator,
         return 0;
     if (owner == (const void *)allocator->heap)
         PyErr_Format(state->corruption_error,
-                     "0x%llx was given out by kmalloc, not by cache %s", address, from);
+                     "%p was given out by kmalloc, not by cache %s", memory, from);
     else if (owner != NULL)
-        PyErr_Format(state->corruption_error, "0x%llx is an object of cache %s, not of %s",
-                     address, ((const sq_cache *)owner)->name, from);
-    else if (cache != NULL &&
-             sq_machine_owns(allocator->machine, (void *)(uintptr_t)address) &&
-             cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        PyErr_Format(state->corruption_error, "%p is an object of cache %s, not of %s",
+                     memory, ((const sq_cache *)owner)->name, from);
+    else if (cache != NULL && sq_machine_owns(allocator->machine, memory) &&
+             cache->ops->locate(cache, memory, &place))
         PyErr_Format(state->corruption_error,
-                     "object %u of slab %u of cache %s (0x%llx) is free already: double "
-                     "free, or never handed out",
-                     place.index, place.serial, from, address);
+                     "object %u of slab %u of cache %s (%p) is free already: double free, "
+                     "or never handed out",
+                     place.index, place.serial, from, memory);
     else
         PyErr_Format(state->corruption_error,
-                     "0x%llx is no live object of %s: a foreign or misaligned pointer, or "
+                     "%p is no live object of %s: a foreign or misaligned pointer, or "
                      "free already",
-                     address, from);
+                     memory, from);
     return -1;
 }
 
@@ -137,9 +119,9 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     memset(&self->ledger, 0, sizeof(self->ledger));
     self->machine_object = Py_NewRef(machine_object);
     self->machine = machine;
-    cpu = enter_cpu(state, machine, 0);
+    cpu = core_enter_cpu(state, machine, 0);
     status = sq_heap_create(cpu, ops, &options, &self->heap, &error);
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     PyObject_GC_Track((PyObject *)self);
     if (status != SQ_OK) {
         Py_DECREF(self);
@@ -163,7 +145,7 @@ static void allocator_dealloc(PyObject *object)
     if (self->heap != NULL) {
         sq_cpu *cpu = self->machine->ops->cpu_enter(self->machine, 0);
         sq_heap_destroy(cpu, self->heap);
-        leave_cpu(cpu);
+        core_leave_cpu(cpu);
     }
     sq_ledger_free(&self->ledger);
     Py_XDECREF(self->machine_object);
@@ -193,9 +175,9 @@ static PyObject *allocator_create_cache(PyObject *object, PyObject *args)
     cache->allocator = NULL;
     cache->cache = NULL;
     cache->name = PyUnicode_FromString(spec.name);
-    cpu = enter_cpu(state, self->machine, 0);
+    cpu = core_enter_cpu(state, self->machine, 0);
     status = sq_heap_create_cache(cpu, self->heap, &spec, &cache->cache, &error);
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     if (status == SQ_OK)
         cache->allocator = (allocator_object *)Py_NewRef(object);
     PyObject_GC_Track((PyObject *)cache);
@@ -215,17 +197,17 @@ static PyObject *allocator_kmalloc(PyObject *object, PyObject *args)
     sq_cpu *cpu;
     void *memory;
     if (!PyArg_ParseTuple(args, "lKl:kmalloc", &cpu_index, &size, &node) ||
-        check_node(state, self->machine, node) < 0)
+        core_check_node(state, self->machine, node) < 0)
         return NULL;
     if (!sq_ledger_reserve(&self->ledger, 1))
         return PyErr_NoMemory();
-    cpu = enter_cpu(state, self->machine, cpu_index);
+    cpu = core_enter_cpu(state, self->machine, cpu_index);
     if (cpu == NULL)
         return NULL;
     memory = self->heap->ops->kmalloc(cpu, self->heap, size, (int32_t)node, 0);
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     if (memory == NULL)
-        return raise_out_of_memory(state, "kmalloc", node);
+        return core_raise_out_of_memory(state, "kmalloc", node);
     sq_ledger_add(&self->ledger, memory, self->heap);
     return PyLong_FromUnsignedLongLong((uintptr_t)memory);
 }
@@ -241,14 +223,14 @@ static PyObject *allocator_kfree(PyObject *object, PyObject *args)
         return NULL;
     if (address == 0)
         Py_RETURN_NONE;
-    if (check_address(state, self, NULL, address) < 0)
+    if (core_check_address(state, self, NULL, address) < 0)
         return NULL;
-    cpu = enter_cpu(state, self->machine, cpu_index);
+    cpu = core_enter_cpu(state, self->machine, cpu_index);
     if (cpu == NULL)
         return NULL;
     sq_ledger_remove(&self->ledger, (void *)(uintptr_t)address);
     self->heap->ops->kfree(cpu, self->heap, (void *)(uintptr_t)address);
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     Py_RETURN_NONE;
 }
 
@@ -256,7 +238,7 @@ static PyObject *allocator_ksize(PyObject *object, PyObject *argument)
 {
     allocator_object *self = (allocator_object *)object;
     unsigned long long address = PyLong_AsUnsignedLongLong(argument);
-    if (PyErr_Occurred() || check_address(state_of(object), self, NULL, address) < 0)
+    if (PyErr_Occurred() || core_check_address(state_of(object), self, NULL, address) < 0)
         return NULL;
     return PyLong_FromSize_t(
         self->heap->ops->ksize(self->heap, (void *)(uintptr_t)address));
@@ -278,7 +260,7 @@ static void print_usage(struct sq_json *json, const struct sq_cache_usage *usage
     sq_json_unsigned(json, "sharedfactor", usage->slabinfo_shared);
 }
 
-static void print_cache(struct sq_json *json, sq_cpu *cpu, sq_cache *cache)
+void core_print_cache(struct sq_json *json, sq_cpu *cpu, sq_cache *cache)
 {
     struct sq_cache_usage usage = {0};
     cache->ops->usage(cpu, cache, &usage);
@@ -305,20 +287,20 @@ static PyObject *allocator_caches(PyObject *object, PyObject *unused)
 {
     allocator_object *self = (allocator_object *)object;
     struct sq_json json;
-    sq_cpu *cpu = enter_cpu(state_of(object), self->machine, 0);
+    sq_cpu *cpu = core_enter_cpu(state_of(object), self->machine, 0);
     (void)unused;
     sq_json_init(&json);
     sq_json_open_array(&json, NULL);
     SQ_LIST_EACH(link, &self->heap->caches)
-        print_cache(&json, cpu, SQ_LIST_ENTRY(link, sq_cache, link));
+        core_print_cache(&json, cpu, SQ_LIST_ENTRY(link, sq_cache, link));
     sq_json_close(&json);
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     return core_json_to_text(&json);
 }
 
 /* What the policy says is handed out must be what the ledger holds; kmalloc classes are
  * checked by their own structures only, since the ledger does not split them. */
-static int check_one(allocator_object *self, sq_cpu *cpu, sq_cache *cache,
+int core_check_cache(allocator_object *self, sq_cpu *cpu, sq_cache *cache,
                      struct sq_error *error)
 {
     struct sq_cache_usage usage = {0};
@@ -342,15 +324,15 @@ static PyObject *allocator_check(PyObject *object, PyObject *unused)
     struct core_state *state = state_of(object);
     struct sq_error error;
     int status = SQ_OK;
-    sq_cpu *cpu = enter_cpu(state, self->machine, 0);
+    sq_cpu *cpu = core_enter_cpu(state, self->machine, 0);
     (void)unused;
     SQ_LIST_EACH(link, &self->heap->caches)
     {
-        status = check_one(self, cpu, SQ_LIST_ENTRY(link, sq_cache, link), &error);
+        status = core_check_cache(self, cpu, SQ_LIST_ENTRY(link, sq_cache, link), &error);
         if (status != SQ_OK)
             break;
     }
-    leave_cpu(cpu);
+    core_leave_cpu(cpu);
     if (status != SQ_OK)
         return core_raise(state, &error);
     Py_RETURN_NONE;
@@ -367,8 +349,8 @@ static int check_live(struct core_state *state, allocator_object *self,
 {
     if (sq_ledger_owner(&self->ledger, (void *)(uintptr_t)address) != NULL)
         return 0;
-    PyErr_Format(state->corruption_error, "0x%llx is no live object of this allocator",
-                 address);
+    PyErr_Format(state->corruption_error, "%p is no live object of this allocator",
+                 (void *)(uintptr_t)address);
     return -1;
 }
 
@@ -457,426 +439,11 @@ static PyType_Spec allocator_spec = {
     .slots = allocator_slots,
 };
 
-/* ---- Cache ---- */
-
-/* The cache of an object that is not destroyed; NULL with an exception otherwise. */
-static sq_cache *cache_of(PyObject *object)
-{
-    cache_object *self = (cache_object *)object;
-    if (self->cache == NULL)
-        PyErr_Format(state_of(object)->parameter_error, "cache %U is destroyed",
-                     self->name);
-    return self->cache;
-}
-
-static int cache_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(((cache_object *)object)->allocator);
-    return 0;
-}
-
-/* The cache lives on with its allocator: a dropped Python object destroys nothing. */
-static void cache_dealloc(PyObject *object)
-{
-    cache_object *self = (cache_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    Py_XDECREF((PyObject *)self->allocator);
-    Py_XDECREF(self->name);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
-}
-
-static PyObject *cache_alloc(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    long cpu_index, node;
-    sq_cpu *cpu;
-    void *result;
-    if (cache == NULL || !PyArg_ParseTuple(args, "ll:alloc", &cpu_index, &node) ||
-        check_node(state, allocator->machine, node) < 0)
-        return NULL;
-    if (!sq_ledger_reserve(&allocator->ledger, 1))
-        return PyErr_NoMemory();
-    cpu = enter_cpu(state, allocator->machine, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    result = cache->ops->alloc(cpu, cache, (int32_t)node, 0);
-    leave_cpu(cpu);
-    if (result == NULL)
-        return raise_out_of_memory(state, cache->name, node);
-    sq_ledger_add(&allocator->ledger, result, cache);
-    return PyLong_FromUnsignedLongLong((uintptr_t)result);
-}
-
-static PyObject *cache_free(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    unsigned long long address;
-    long cpu_index;
-    sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address) ||
-        check_address(state, allocator, cache, address) < 0)
-        return NULL;
-    cpu = enter_cpu(state, allocator->machine, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    sq_ledger_remove(&allocator->ledger, (void *)(uintptr_t)address);
-    cache->ops->free(cpu, cache, (void *)(uintptr_t)address);
-    leave_cpu(cpu);
-    Py_RETURN_NONE;
-}
-
-/* `count` addresses as a Python list; NULL with an exception. */
-static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
-{
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = PyLong_FromUnsignedLongLong((uintptr_t)objects[i]);
-        if (item == NULL || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *list = NULL;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
-    size_t got;
-    if (cache == NULL || !PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
-        return NULL;
-    if (count < 0 || count > (1 << 24) || cpu_index < 0 ||
-        cpu_index >= (long)allocator->machine->topology.cpu_count)
-        return PyErr_Format(state->parameter_error,
-                            "cpu is %ld and count is %zd: accepted are 0 to %u and 0 to "
-                            "%d",
-                            cpu_index, count, allocator->machine->topology.cpu_count - 1,
-                            1 << 24);
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL || !sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        free(objects);
-        return PyErr_NoMemory();
-    }
-    Py_BEGIN_ALLOW_THREADS
-    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
-                                                     (uint32_t)cpu_index);
-    got = count == 0 ? 0
-                     : cache->ops->alloc_bulk(cpu, cache, 0, (size_t)count, objects);
-    leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    if (got != (size_t)count) {
-        (void)raise_out_of_memory(state, cache->name, -1);
-    } else if (!sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
-    } else {
-        for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
-        list = list_of_addresses(objects, count);
-    }
-    free(objects);
-    return list;
-}
-
-/* Take every address of `sequence` out of the ledger and put it into `objects`; on the
- * first that is not held nothing is changed. */
-static int take_addresses(struct core_state *state, allocator_object *allocator,
-                          sq_cache *cache, PyObject *sequence, Py_ssize_t count,
-                          void **objects)
-{
-    Py_ssize_t taken = 0;
-    for (; taken < count; taken++) {
-        PyObject *item = PySequence_GetItem(sequence, taken);
-        unsigned long long address =
-            item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
-        Py_XDECREF(item);
-        if (PyErr_Occurred() || check_address(state, allocator, cache, address) < 0)
-            break;
-        objects[taken] = (void *)(uintptr_t)address;
-        sq_ledger_remove(&allocator->ledger, objects[taken]);
-    }
-    if (taken == count)
-        return 0;
-    while (taken-- > 0)
-        sq_ledger_add(&allocator->ledger, objects[taken], cache);
-    return -1;
-}
-
-static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *sequence;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
-        return NULL;
-    count = PySequence_Size(sequence);
-    if (count < 0)
-        return NULL;
-    if (cpu_index < 0 || cpu_index >= (long)allocator->machine->topology.cpu_count)
-        return PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u",
-                            cpu_index, allocator->machine->topology.cpu_count - 1);
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL)
-        return PyErr_NoMemory();
-    if (take_addresses(state, allocator, cache, sequence, count, objects) < 0) {
-        free(objects);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
-                                                     (uint32_t)cpu_index);
-    if (count > 0)
-        cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
-    leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    free(objects);
-    Py_RETURN_NONE;
-}
-
-static PyObject *cache_shrink(PyObject *object, PyObject *argument)
-{
-    sq_cache *cache = cache_of(object);
-    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
-    sq_cpu *cpu;
-    int result;
-    if (PyErr_Occurred())
-        return NULL;
-    cpu = enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
-                    cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    result = cache->ops->shrink(cpu, cache);
-    leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(result);
-}
-
-static PyObject *cache_reap(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    struct core_state *state = state_of(object);
-    long cpu_index;
-    int with_node;
-    sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lp:reap", &cpu_index, &with_node))
-        return NULL;
-    if (cache->ops->reap == NULL)
-        return PyErr_Format(state->parameter_error,
-                            "policy %s has no periodic reaper: slab has", cache->ops->name);
-    cpu = enter_cpu(state, ((cache_object *)object)->allocator->machine, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    (void)cache->ops->reap(cpu, cache, with_node != 0);
-    leave_cpu(cpu);
-    Py_RETURN_NONE;
-}
-
-static PyObject *cache_tune(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    struct core_state *state = state_of(object);
-    struct sq_error error;
-    const char *name;
-    long long value;
-    int64_t wanted;
-    sq_cpu *cpu;
-    int status;
-    if (cache == NULL || !PyArg_ParseTuple(args, "sL:tune", &name, &value))
-        return NULL;
-    wanted = value;
-    cpu = enter_cpu(state, ((cache_object *)object)->allocator->machine, 0);
-    status = cache->ops->tune(cpu, cache, 1, &name, &wanted, &error);
-    leave_cpu(cpu);
-    if (status != SQ_OK)
-        return core_raise(state, &error);
-    Py_RETURN_NONE;
-}
-
-static PyObject *cache_check(PyObject *object, PyObject *unused)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    struct sq_error error;
-    sq_cpu *cpu;
-    int status;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    cpu = enter_cpu(state, allocator->machine, 0);
-    status = check_one(allocator, cpu, cache, &error);
-    leave_cpu(cpu);
-    if (status != SQ_OK)
-        return core_raise(state, &error);
-    Py_RETURN_NONE;
-}
-
-static PyObject *cache_describe(PyObject *object, PyObject *unused)
-{
-    sq_cache *cache = cache_of(object);
-    struct sq_json json;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    sq_json_init(&json);
-    sq_json_open_object(&json, NULL);
-    cache->ops->describe(cache, &json);
-    sq_json_close(&json);
-    return core_json_to_text(&json);
-}
-
-static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
-{
-    sq_cache *cache = cache_of(object);
-    struct sq_json json;
-    sq_cpu *cpu;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    cpu = enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
-    sq_json_init(&json);
-    sq_json_open_object(&json, NULL);
-    cache->ops->dump(cpu, cache, &json);
-    sq_json_close(&json);
-    leave_cpu(cpu);
-    return core_json_to_text(&json);
-}
-
-static PyObject *cache_usage(PyObject *object, PyObject *unused)
-{
-    sq_cache *cache = cache_of(object);
-    struct sq_json json;
-    sq_cpu *cpu;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    cpu = enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
-    sq_json_init(&json);
-    print_cache(&json, cpu, cache);
-    leave_cpu(cpu);
-    return core_json_to_text(&json);
-}
-
-/* [(name, [value of CPU 0, ...]), ...] */
-static PyObject *cache_counters(PyObject *object, PyObject *unused)
-{
-    sq_cache *cache = cache_of(object);
-    PyObject *list;
-    uint32_t cpu_count;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    cpu_count = cache->heap->machine->topology.cpu_count;
-    list = PyList_New(0);
-    for (uint32_t id = 0; list != NULL && id < cache->ops->counter_count; id++) {
-        PyObject *values = PyList_New(cpu_count), *pair = NULL;
-        for (uint32_t i = 0; values != NULL && i < cpu_count; i++) {
-            PyObject *value = PyLong_FromUnsignedLongLong(cache->counters[i][id]);
-            if (value == NULL || PyList_SetItem(values, i, value) < 0)
-                Py_CLEAR(values);
-        }
-        if (values != NULL)
-            pair = Py_BuildValue("sN", cache->ops->counters[id].name, values);
-        if (pair == NULL || PyList_Append(list, pair) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(pair);
-    }
-    return list;
-}
-
-static PyObject *cache_locate(PyObject *object, PyObject *argument)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct sq_object_place place;
-    unsigned long long address = cache == NULL ? 0 : PyLong_AsUnsignedLongLong(argument);
-    if (PyErr_Occurred() ||
-        check_address(state_of(object), allocator, cache, address) < 0)
-        return NULL;
-    if (!cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
-        return PyErr_Format(state_of(object)->corruption_error,
-                            "0x%llx is held but is no object of cache %s", address,
-                            cache->name);
-    return Py_BuildValue("III", place.serial, place.index, place.node);
-}
-
-/* Forget the objects that were still held, and give back all memory. */
-static PyObject *cache_destroy(PyObject *object, PyObject *unused)
-{
-    cache_object *self = (cache_object *)object;
-    sq_cache *cache = cache_of(object);
-    struct sq_ledger *ledger;
-    size_t held;
-    sq_cpu *cpu;
-    (void)unused;
-    if (cache == NULL)
-        return NULL;
-    ledger = &self->allocator->ledger;
-    held = sq_ledger_remove_owner(ledger, cache);
-    cpu = enter_cpu(state_of(object), self->allocator->machine, 0);
-    sq_heap_destroy_cache(cpu, cache);
-    leave_cpu(cpu);
-    self->cache = NULL;
-    return PyLong_FromSize_t(held);
-}
-
-static PyMethodDef cache_methods[] = {
-    {"alloc", cache_alloc, METH_VARARGS, "(cpu, node) -> address"},
-    {"free", cache_free, METH_VARARGS, "(cpu, address)"},
-    {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
-    {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
-    {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
-    {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},
-    {"tune", cache_tune, METH_VARARGS, "(name, value)"},
-    {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},
-    {"describe", cache_describe, METH_NOARGS, "JSON of the geometry and the tunables."},
-    {"snapshot", cache_snapshot, METH_NOARGS, "JSON of every list and queue."},
-    {"usage", cache_usage, METH_NOARGS, "JSON of counts and counters."},
-    {"counters", cache_counters, METH_NOARGS, "[(name, [value of CPU 0, ...])]"},
-    {"locate", cache_locate, METH_O, "(address) -> (slab, index, node)"},
-    {"destroy", cache_destroy, METH_NOARGS, "-> objects that were still live"},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot cache_slots[] = {
-    {Py_tp_dealloc, CORE_SLOT(cache_dealloc)},
-    {Py_tp_traverse, CORE_SLOT(cache_traverse)},
-    {Py_tp_methods, cache_methods},
-    {Py_tp_doc, "A kmem_cache; made by Allocator.create_cache."},
-    {0, NULL},
-};
-
-static PyType_Spec cache_spec = {
-    .name = "slabq._core.Cache",
-    .basicsize = sizeof(cache_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = cache_slots,
-};
-
 int core_add_allocator(PyObject *module, struct core_state *state)
 {
     state->allocator_type = PyType_FromModuleAndSpec(module, &allocator_spec, NULL);
     if (state->allocator_type == NULL ||
         PyModule_AddType(module, (PyTypeObject *)state->allocator_type) < 0)
         return -1;
-    state->cache_type = PyType_FromModuleAndSpec(module, &cache_spec, NULL);
-    if (state->cache_type == NULL)
-        return -1;
-    return PyModule_AddType(module, (PyTypeObject *)state->cache_type);
+    return core_add_cache(module, state);
 }

@@ -5,6 +5,7 @@
 #ifndef SQ_CORE_STATE_H
 #define SQ_CORE_STATE_H
 
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "base/sq_error.h"

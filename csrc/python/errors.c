@@ -1,6 +1,8 @@
 /* From an error code of the core to a Python exception, in one place. */
 #include "python/core_state.h"
 
+#include <string.h>
+
 PyObject *core_raise(struct core_state *state, const struct sq_error *error)
 {
     PyObject *type = state->error;
@@ -23,7 +25,14 @@ PyObject *core_raise(struct core_state *state, const struct sq_error *error)
     default:
         break;
     }
-    if (!PyErr_Occurred()) /* a signal handler may have raised already */
-        PyErr_SetString(type, error->message);
+    if (PyErr_Occurred()) /* a signal handler may have raised already */
+        return NULL;
+    /* A message may quote a file's name, in any encoding, and be cut inside a letter.
+     */
+    PyObject *message = PyUnicode_DecodeUTF8(
+        error->message, (Py_ssize_t)strlen(error->message), "backslashreplace");
+    if (message != NULL)
+        PyErr_SetObject(type, message);
+    Py_XDECREF(message);
     return NULL;
 }

@@ -33,7 +33,7 @@
     X(wake_percent, 25, 0, 100, "senders wait until at most so much is charged")       \
     X(pipe, 0, 0, 1, "1: pipes in place of sockets")                                   \
     X(pipe_pages, 16, 1, 256, "pages of a pipe")                                       \
-    X(process, 1, 0, 1, "1: processes, 0: threads; noted only, memory is the same")
+    X(mode, 0, 0, 1, "0: processes, 1: threads; noted only, memory is the same")
 
 enum {
 #define PARAMETER_ENUM(name, value, minimum, maximum, help) PARAMETER_##name,

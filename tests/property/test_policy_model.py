@@ -175,7 +175,11 @@ class PolicyModel(RuleBasedStateMachine):
             return
         counters = {name: sum(values) for name, values in self.cache.counters()}
         for names, calls in zip(CALL_COUNTERS[self.policy], self.calls, strict=True):
-            assert sum(counters[name] for name in names) == calls, names
+            counted = sum(counters[name] for name in names)
+            # SLAB of 4.19 and later does not count the first object of a slab that was
+            # made for a request of another node.
+            uncounted = counters["grown"] if "node_allocs" in names else 0
+            assert calls - uncounted <= counted <= calls, names
 
     def teardown(self):
         if not hasattr(self, "cache"):

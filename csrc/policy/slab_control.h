@@ -1,0 +1,547 @@
+/*
+ * slab_control.h -- making, ending, shrinking, reaping and retuning a cache. Included
+ * by slab.c after the data plane. One caller at a time; others may allocate meanwhile.
+ */
+#ifndef SQ_SLAB_CONTROL_H
+#define SQ_SLAB_CONTROL_H
+
+#include "policy/slab_cache.h"
+#include "policy/slab_geometry.h"
+
+/* ---- kmalloc classes ---- */
+
+/* ops->kmalloc_shape */
+static void slab_kmalloc_shape(const struct sq_options *options,
+                               struct sq_kmalloc_shape *shape)
+{
+    shape->size_min = UINT64_C(1)
+                      << sq_fls((uint64_t)options->slab.kmalloc_min_size - 1);
+    shape->size_max = UINT64_C(1) << sq_ilog2((uint64_t)options->slab.kmalloc_max_size);
+    shape->cached_size_max = shape->size_max;
+    shape->has_96 = options->slab.kmalloc_96 != 0;
+    shape->has_192 = options->slab.cache_line_size < 128;
+    shape->cache_flags = SQ_CACHE_HWCACHE_ALIGN;
+    shape->name_prefix = options->slab.kmalloc_named_size ? "size" : "kmalloc";
+}
+
+/* ---- making ---- */
+
+static struct array_cache *
+shared_make(sq_cpu *cpu, const struct slab_tunables *tunables, uint32_t node)
+{
+    uint32_t limit = tunables->shared * tunables->batchcount;
+    struct array_cache *shared = sq_meta_alloc(cpu, array_bytes(limit), node);
+    if (shared != NULL)
+        array_init(shared, limit, ARRAY_BATCH_POISON);
+    return shared;
+}
+
+static bool node_make_aliens(sq_cpu *cpu, struct slab_cache *cache,
+                             struct slab_node *node)
+{
+    uint32_t limit = cache->alien_limit;
+    size_t bytes = sizeof(struct alien_cache) + array_bytes(limit);
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        struct alien_cache *alien;
+        if (i == node->index)
+            continue;
+        alien = sq_meta_alloc(cpu, bytes, node->index);
+        if (alien == NULL)
+            return false;
+        sq_lock_init(&alien->lock, SQ_LOCK_ALIEN);
+        array_init(alien_array(alien), limit, ARRAY_BATCH_POISON);
+        node->alien[i] = alien;
+    }
+    return true;
+}
+
+static bool node_make(sq_cpu *cpu, struct slab_cache *cache, uint32_t index)
+{
+    struct slab_node *node = sq_meta_alloc(cpu, sizeof(*node), index);
+    cache->node[index] = node;
+    if (node == NULL)
+        return false;
+    node->index = index;
+    sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
+    sq_list_init(&node->partial);
+    sq_list_init(&node->full);
+    sq_list_init(&node->free);
+    node->free_limit =
+        slab_free_limit(cpu->machine, index, &cache->tunables, &cache->geometry);
+    if (cache->tunables.shared > 0) {
+        node->shared = shared_make(cpu, &cache->tunables, index);
+        if (node->shared == NULL)
+            return false;
+    }
+    return !cache->has_aliens || node_make_aliens(cpu, cache, node);
+}
+
+static bool arrays_make(sq_cpu *cpu, struct sq_percpu *arrays,
+                        const struct slab_tunables *tunables)
+{
+    if (!sq_percpu_alloc(cpu, arrays, array_bytes(tunables->limit)))
+        return false;
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
+        array_init(sq_percpu_at(arrays, i), tunables->limit, tunables->batchcount);
+    return true;
+}
+
+/* The rules of the release, from the heap's options. */
+static void slab_set_rules(struct slab_cache *cache)
+{
+    const struct sq_options *options = &cache->base.heap->options;
+    cache->is_classic = !options->slab.freelist_index_stack;
+    cache->grows_filled = options->slab.cache_grow_begin != 0;
+    cache->checks_lockless = options->slab.lockless_refill_check != 0;
+    cache->marks_shared = options->slab.shared_touched != 0;
+    cache->destroys_after_batch = options->slab.destroy_after_batch != 0;
+    cache->sets_free_limit_first = options->slab.free_limit_first != 0;
+    cache->batchrefill_limit = (uint32_t)options->slab.batchrefill_limit;
+    cache->alien_limit = slab_alien_limit(options, cache->tunables.limit);
+    cache->has_nodes = cache->base.heap->machine->topology.node_count > 1;
+    cache->has_aliens = slab_wants_aliens(cache->base.heap);
+}
+
+static void slab_cache_release(sq_cpu *cpu, sq_cache *base);
+
+/* ops->cache_init */
+static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
+                           const struct sq_cache_spec *spec, struct sq_error *error)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    const struct sq_topology *topology = &cpu->machine->topology;
+    int status = slab_geometry_plan(base->heap, spec, &cache->geometry, error);
+    bool is_made;
+    if (status != SQ_OK)
+        return status;
+    base->size = cache->geometry.size;
+    base->align = cache->geometry.align;
+    base->order = cache->geometry.order;
+    base->slab_object_count = cache->geometry.object_count;
+    cache->reciprocal = slab_reciprocal(base->size);
+    cache->tunables = slab_tunables_for(base->heap, base->size);
+    slab_set_rules(cache);
+    for (uint32_t i = 0; i < topology->cpu_count; i++)
+        cache->reap_node[i] =
+            (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
+    is_made = arrays_make(cpu, &cache->arrays, &cache->tunables);
+    for (uint32_t i = 0; i < topology->node_count && is_made; i++)
+        is_made = node_make(cpu, cache, i);
+    if (is_made)
+        return SQ_OK;
+    slab_cache_release(cpu, base);
+    return sq_error_set(error, SQ_E_MEMORY,
+                        "no memory on the machine for the queues of cache %.60s",
+                        base->name);
+}
+
+/* ---- ending ---- */
+
+static void node_destroy_list(sq_cpu *cpu, struct slab_cache *cache,
+                              struct sq_list *list)
+{
+    while (!sq_list_is_empty(list)) {
+        struct slab *slab = SQ_LIST_ENTRY(list->next, struct slab, list);
+        sq_list_unlink(&slab->list);
+        slab_destroy(cpu, cache, slab);
+    }
+}
+
+static void node_release(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
+{
+    node_destroy_list(cpu, cache, &node->full);
+    node_destroy_list(cpu, cache, &node->partial);
+    node_destroy_list(cpu, cache, &node->free);
+    for (uint32_t i = 0; i < SQ_NODE_MAX; i++)
+        if (node->alien[i] != NULL)
+            sq_meta_free(cpu, node->alien[i]);
+    if (node->shared != NULL)
+        sq_meta_free(cpu, node->shared);
+    sq_meta_free(cpu, node);
+}
+
+/* ops->cache_release; also ends a cache that was made in part. */
+static void slab_cache_release(sq_cpu *cpu, sq_cache *base)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    sq_irq_save(cpu);
+    for (uint32_t i = 0; i < SQ_NODE_MAX; i++) {
+        if (cache->node[i] != NULL)
+            node_release(cpu, cache, cache->node[i]);
+        cache->node[i] = NULL;
+    }
+    sq_irq_restore(cpu);
+    sq_percpu_free(cpu, &cache->arrays);
+}
+
+/* ---- shrinking ---- */
+
+/* Give the `count` oldest objects of a queue of `node` back to slabs. Requires the list
+ * lock and nobody else changing the queue. */
+static void array_drain(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node,
+                        struct array_cache *array, uint32_t count,
+                        struct sq_list *doomed)
+{
+    sq_touch_read(cpu, array, array_bytes(count));
+    free_block(cpu, cache, node, array->entry, count, doomed);
+    array_drop_oldest(array, count);
+}
+
+/* ops->flush_cpu: empty this CPU's array. */
+static void slab_flush_cpu(sq_cpu *cpu, sq_cache *base)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_node *node = cache->node[cpu->node];
+    struct array_cache *array;
+    struct sq_list doomed;
+    sq_list_init(&doomed);
+    sq_irq_save(cpu);
+    array = slab_array_of(cache, cpu->index);
+    sq_lock_acquire(cpu, &node->list_lock);
+    array_drain(cpu, cache, node, array, array->avail, &doomed);
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+    sq_irq_restore(cpu);
+}
+
+/* Runs as each CPU (kernel: do_drain). */
+static void flush_each_cpu(sq_cpu *target, void *argument)
+{
+    slab_flush_cpu(target, argument);
+}
+
+static void node_drain_aliens(sq_cpu *cpu, struct slab_cache *cache,
+                              struct slab_node *node)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        struct alien_cache *alien = node->alien[i];
+        struct sq_list doomed;
+        if (alien == NULL)
+            continue;
+        sq_list_init(&doomed);
+        sq_lock_acquire(cpu, &alien->lock);
+        alien_drain(cpu, cache, alien, cache->node[i], &doomed);
+        sq_lock_release(cpu, &alien->lock);
+        slabs_destroy(cpu, cache, &doomed);
+    }
+}
+
+static void node_drain_shared(sq_cpu *cpu, struct slab_cache *cache,
+                              struct slab_node *node)
+{
+    struct sq_list doomed;
+    sq_list_init(&doomed);
+    sq_lock_acquire(cpu, &node->list_lock);
+    if (node->shared != NULL && node->shared->avail > 0)
+        array_drain(cpu, cache, node, node->shared, node->shared->avail, &doomed);
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+}
+
+/* Destroy up to `count` free slabs, the last first, each outside the lock (kernel:
+ * drain_freelist). Returns how many. */
+static uint64_t node_destroy_free_slabs(sq_cpu *cpu, struct slab_cache *cache,
+                                        struct slab_node *node, uint64_t count)
+{
+    uint64_t destroyed = 0;
+    while (destroyed < count) {
+        struct slab *slab = NULL;
+        sq_lock_acquire(cpu, &node->list_lock);
+        if (!sq_list_is_empty(&node->free)) {
+            slab = SQ_LIST_ENTRY(node->free.prev, struct slab, list);
+            sq_touch_write(cpu, slab, sizeof(*slab));
+            sq_list_unlink(&slab->list);
+            node->free_slabs--;
+            node->total_slabs--;
+            node_add_free_objects(cpu, node, -(int64_t)cache->geometry.object_count);
+        }
+        sq_lock_release(cpu, &node->list_lock);
+        if (slab == NULL)
+            break;
+        slab_destroy(cpu, cache, slab);
+        destroyed++;
+    }
+    return destroyed;
+}
+
+/* ops->shrink: 1 if slabs with objects in use remain. */
+static int slab_shrink(sq_cpu *cpu, sq_cache *base)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    uint32_t node_count = cpu->machine->topology.node_count;
+    bool is_busy = false;
+    sq_on_each_cpu(cpu, flush_each_cpu, base);
+    sq_irq_save(cpu);
+    for (uint32_t i = 0; i < node_count; i++)
+        node_drain_aliens(cpu, cache, cache->node[i]);
+    for (uint32_t i = 0; i < node_count; i++)
+        node_drain_shared(cpu, cache, cache->node[i]);
+    for (uint32_t i = 0; i < node_count; i++) {
+        struct slab_node *node = cache->node[i];
+        (void)node_destroy_free_slabs(cpu, cache, node, UINT64_MAX);
+        sq_lock_acquire(cpu, &node->list_lock);
+        is_busy |= !sq_list_is_empty(&node->full) || !sq_list_is_empty(&node->partial);
+        sq_lock_release(cpu, &node->list_lock);
+    }
+    sq_irq_restore(cpu);
+    return is_busy;
+}
+
+/* ---- reaping ---- */
+
+/* Age a queue: one that was used since the last pass is spared once, another loses a
+ * fifth of its limit, or half of what it holds if that is less. */
+static void array_age(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node,
+                      struct array_cache *array)
+{
+    struct sq_list doomed;
+    uint32_t count;
+    if (array == NULL || array_peek_avail(cpu, array) == 0)
+        return;
+    if (__atomic_load_n(&array->touched, __ATOMIC_RELAXED)) {
+        array_set_touched(array, 0);
+        return;
+    }
+    sq_list_init(&doomed);
+    sq_lock_acquire(cpu, &node->list_lock);
+    count = (array->limit + 4) / 5;
+    if (count > array->avail)
+        count = (array->avail + 1) / 2;
+    array_drain(cpu, cache, node, array, count, &doomed);
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+}
+
+/* Bring home the objects this CPU's node holds for one other node, unless somebody is
+ * busy with them; the next pass looks at the next node. Returns the node. */
+static uint32_t reap_alien(sq_cpu *cpu, struct slab_cache *cache,
+                           struct slab_node *node)
+{
+    uint32_t target = cache->reap_node[cpu->index];
+    struct alien_cache *alien = node->alien[target];
+    struct sq_list doomed;
+    cache->reap_node[cpu->index] =
+        (uint8_t)((target + 1) % cpu->machine->topology.node_count);
+    if (alien == NULL || array_peek_avail(cpu, alien_array(alien)) == 0 ||
+        !sq_lock_try(cpu, &alien->lock))
+        return target;
+    sq_list_init(&doomed);
+    alien_drain(cpu, cache, alien, cache->node[target], &doomed);
+    sq_lock_release(cpu, &alien->lock);
+    slabs_destroy(cpu, cache, &doomed);
+    return target;
+}
+
+/* ops->reap */
+static int32_t slab_reap(sq_cpu *cpu, sq_cache *base, bool with_node)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_node *node = cache->node[cpu->node];
+    uint64_t num = cache->geometry.object_count;
+    uint32_t target;
+    sq_irq_save(cpu);
+    target = reap_alien(cpu, cache, node);
+    array_age(cpu, cache, node, slab_array_of(cache, cpu->index));
+    if (with_node) {
+        array_age(cpu, cache, node, node->shared);
+        if (__atomic_load_n(&node->free_touched, __ATOMIC_RELAXED))
+            node_set_free_touched(node, 0);
+        else
+            sq_count_by(
+                cpu, base, SLAB_REAPED,
+                node_destroy_free_slabs(cpu, cache, node,
+                                        (node->free_limit + 5 * num - 1) / (5 * num)));
+    }
+    sq_irq_restore(cpu);
+    return (int32_t)target;
+}
+
+/* ---- retuning ---- */
+
+/* New arrays on their way in, old ones on their way out. */
+struct slab_swap {
+    struct slab_cache *cache;
+    struct sq_percpu arrays;
+};
+
+/* Runs as each CPU: exchange its array. */
+static void swap_cpu_array(sq_cpu *target, void *argument)
+{
+    struct slab_swap *swap = argument;
+    void *old = swap->cache->arrays.part[target->index];
+    swap->cache->arrays.part[target->index] = swap->arrays.part[target->index];
+    swap->arrays.part[target->index] = old;
+}
+
+/* Runs as each CPU: afterwards nobody is left who looked at a shared array before. */
+static void pass_quietly(sq_cpu *target, void *argument)
+{
+    (void)target;
+    (void)argument;
+}
+
+/* Give a node its new shared array (NULL: none any more) and free limit; returns the
+ * old array, emptied. */
+static struct array_cache *node_retune(sq_cpu *cpu, struct slab_cache *cache,
+                                       struct slab_node *node,
+                                       struct array_cache *shared)
+{
+    uint64_t free_limit =
+        slab_free_limit(cpu->machine, node->index, &cache->tunables, &cache->geometry);
+    struct array_cache *old;
+    struct sq_list doomed;
+    sq_list_init(&doomed);
+    sq_lock_acquire(cpu, &node->list_lock);
+    if (cache->sets_free_limit_first)
+        node->free_limit = free_limit;
+    old = node->shared;
+    if (old != NULL)
+        array_drain(cpu, cache, node, old, old->avail, &doomed);
+    __atomic_store_n(&node->shared, shared, __ATOMIC_RELEASE);
+    node->free_limit = free_limit;
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+    return old;
+}
+
+/* The objects of arrays that no CPU uses any more go to slabs, CPU after CPU. */
+static void drain_old_arrays(sq_cpu *cpu, struct slab_cache *cache,
+                             struct sq_percpu *arrays)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++) {
+        struct array_cache *array = sq_percpu_at(arrays, i);
+        struct slab_node *node = cache->node[cpu->machine->topology.node_of_cpu[i]];
+        struct sq_list doomed;
+        sq_list_init(&doomed);
+        sq_lock_acquire(cpu, &node->list_lock);
+        array_drain(cpu, cache, node, array, array->avail, &doomed);
+        sq_lock_release(cpu, &node->list_lock);
+        slabs_destroy(cpu, cache, &doomed);
+    }
+}
+
+/* New shared arrays for every node, all or none. */
+static bool shared_make_all(sq_cpu *cpu, const struct slab_tunables *tunables,
+                            struct array_cache **shared)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        shared[i] = tunables->shared > 0 ? shared_make(cpu, tunables, i) : NULL;
+        if (tunables->shared > 0 && shared[i] == NULL) {
+            while (i-- > 0)
+                sq_meta_free(cpu, shared[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Put new tunables in force (kernel: do_tune_cpucache). All memory is had before
+ * anything changes. Alien arrays keep their size. */
+static int slab_retune(sq_cpu *cpu, struct slab_cache *cache,
+                       const struct slab_tunables *wanted, struct sq_error *error)
+{
+    struct array_cache *shared[SQ_NODE_MAX] = {NULL};
+    struct slab_swap swap = {.cache = cache};
+    if (!shared_make_all(cpu, wanted, shared))
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine to retune cache %.60s",
+                            cache->base.name);
+    if (!arrays_make(cpu, &swap.arrays, wanted)) {
+        for (uint32_t i = 0; i < SQ_NODE_MAX; i++)
+            if (shared[i] != NULL)
+                sq_meta_free(cpu, shared[i]);
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine to retune cache %.60s",
+                            cache->base.name);
+    }
+    sq_on_each_cpu(cpu, swap_cpu_array, &swap);
+    sq_irq_save(cpu);
+    cache->tunables = *wanted;
+    drain_old_arrays(cpu, cache, &swap.arrays);
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++)
+        shared[i] = node_retune(cpu, cache, cache->node[i], shared[i]);
+    sq_irq_restore(cpu);
+    sq_on_each_cpu(cpu, pass_quietly, NULL);
+    for (uint32_t i = 0; i < SQ_NODE_MAX; i++)
+        if (shared[i] != NULL)
+            sq_meta_free(cpu, shared[i]);
+    sq_percpu_free(cpu, &swap.arrays);
+    return SQ_OK;
+}
+
+/* The field of a tunable, or NULL for a name that is not one of /proc/slabinfo. */
+static uint32_t *tunable_field(struct slab_tunables *tunables, const char *name)
+{
+    if (strcmp(name, "limit") == 0)
+        return &tunables->limit;
+    if (strcmp(name, "batchcount") == 0)
+        return &tunables->batchcount;
+    return strcmp(name, "shared") == 0 ? &tunables->shared : NULL;
+}
+
+/* Check one name and value, and note it in `wanted` or `reap_node`. */
+static int slab_tune_note(sq_cpu *cpu, sq_cache *base, const char *name, int64_t value,
+                          struct slab_tunables *wanted, int64_t *reap_node,
+                          struct sq_error *error)
+{
+    uint32_t *field = tunable_field(wanted, name);
+    bool is_reap_node = strcmp(name, "reap_node") == 0;
+    int64_t value_min = field == NULL || field == &wanted->shared ? 0 : 1;
+    int64_t value_max = field == &wanted->shared ? 64 : 4096;
+    if (field == NULL && !is_reap_node)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "policy slab has no tunable %.40s: accepted are limit, "
+                            "batchcount, shared, reap_node",
+                            name);
+    if (is_reap_node)
+        value_max = (int64_t)cpu->machine->topology.node_count - 1;
+    if (value < value_min || value > value_max)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "%s of cache %.60s is %lld: accepted are %lld to %lld",
+                            name, base->name, (long long)value, (long long)value_min,
+                            (long long)value_max);
+    if (is_reap_node)
+        *reap_node = value;
+    else
+        *field = (uint32_t)value;
+    return SQ_OK;
+}
+
+/*
+ * ops->tune. `limit`, `batchcount` and `shared` are one write of /proc/slabinfo, which
+ * exchanges the arrays even if it changes no value; the kernel silently ignores a
+ * batchcount above the limit, here it is refused. `reap_node` is the node whose alien
+ * array the calling CPU's next reaper pass drains.
+ */
+static int slab_tune(sq_cpu *cpu, sq_cache *base, uint32_t count,
+                     const char *const *names, const int64_t *values,
+                     struct sq_error *error)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_tunables wanted = cache->tunables;
+    int64_t reap_node = -1;
+    bool is_retuned = false;
+    for (uint32_t i = 0; i < count; i++) {
+        int status =
+            slab_tune_note(cpu, base, names[i], values[i], &wanted, &reap_node, error);
+        if (status != SQ_OK)
+            return status;
+        is_retuned |= strcmp(names[i], "reap_node") != 0;
+    }
+    if (wanted.batchcount > wanted.limit)
+        return sq_error_set(
+            error, SQ_E_PARAMETER,
+            "batchcount of cache %.60s is %u: accepted are 1 to the limit, "
+            "which is %u",
+            base->name, wanted.batchcount, wanted.limit);
+    if (is_retuned) {
+        int status = slab_retune(cpu, cache, &wanted, error);
+        if (status != SQ_OK)
+            return status;
+    }
+    if (reap_node >= 0)
+        cache->reap_node[cpu->index] = (uint8_t)reap_node;
+    return SQ_OK;
+}
+
+#endif

@@ -1,0 +1,361 @@
+/*
+ * The control plane of SLUB: what a cache is made of, its making and ending, flush,
+ * shrink and the tunables. Included by slub.c after the paths.
+ */
+#ifndef SLUB_CONTROL_H
+#define SLUB_CONTROL_H
+
+#include "policy/slub_node.h"
+
+static const struct sq_counter_name slub_counter_names[SLUB_COUNTER_COUNT] = {
+#define SLUB_COUNTER_NAME(name, text, help) {text, help},
+    SLUB_COUNTERS(SLUB_COUNTER_NAME)
+#undef SLUB_COUNTER_NAME
+};
+
+/* ---- geometry ---- */
+
+/* Everything about a cache that follows from its spec, the options and the machine. */
+struct slub_shape {
+    struct slub_layout layout;
+    uint32_t order, objects, min_order, min_order_objects;
+    uint32_t min_partial, cpu_partial, cpu_partial_slabs;
+    bool is_debug, keeps_full_list, has_cpu_partial, falls_back_to_pages;
+};
+
+static struct slub_layout slub_layout_of(const sq_heap *heap,
+                                         const struct sq_cache_spec *spec,
+                                         uint32_t flags)
+{
+    const struct slub_layout_rule rule = {
+        .align_rule = (enum slub_align_rule)heap->options.slub.hwcache_align_rule,
+        .fp_in_middle = heap->options.slub.free_pointer_middle != 0,
+        .has_left_pad = heap->options.slub.red_left_pad != 0,
+        .track_bytes = (uint32_t)heap->options.slub.track_bytes,
+    };
+    bool must_survive = spec->constructor != NULL ||
+                        (flags & (SQ_CACHE_TYPESAFE_BY_RCU | SQ_CACHE_POISON)) != 0;
+    return slub_lay_out(spec->size, spec->align, (flags & SQ_CACHE_HWCACHE_ALIGN) != 0,
+                        must_survive, (flags & SQ_CACHE_RED_ZONE) != 0,
+                        (flags & SQ_CACHE_STORE_USER) != 0, &rule);
+}
+
+/* min_partial of a new cache: the larger the objects, the more slabs are kept. */
+static uint32_t slub_min_partial_of(const sq_heap *heap, uint32_t size)
+{
+    uint64_t smallest = (uint64_t)heap->options.slub.min_partial;
+    uint32_t divisor = (uint32_t)heap->options.slub.min_partial_divisor;
+    if (divisor == 0)
+        return (uint32_t)smallest;
+    return (uint32_t)sq_max_u64(
+        smallest, sq_min_u64(sq_ilog2(size) / divisor, SLUB_MIN_PARTIAL_MAX));
+}
+
+/* Find the order; false if no block holds one object. */
+static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *spec,
+                             struct slub_shape *shape)
+{
+    uint32_t size = shape->layout.size;
+    uint32_t few_order = (uint32_t)heap->options.slub.kmalloc_few_order;
+    uint32_t max_order = (uint32_t)heap->options.slub.slub_max_order;
+    uint32_t min_objects = (uint32_t)heap->options.slub.slub_min_objects;
+    int32_t order;
+    if (min_objects == 0)
+        min_objects = slub_min_objects(heap->machine->topology.cpu_count);
+    order = slub_order(size, min_objects, (uint32_t)heap->options.slub.slub_min_order,
+                       max_order,
+                       (enum slub_order_search)heap->options.slub.order_search,
+                       (uint32_t)heap->options.slub.slab_objects_max);
+    if (few_order != 0 && (spec->flags & SQ_CACHE_KMALLOC) != 0 &&
+        slub_order_objects(0, size) < min_objects) {
+        order = (int32_t)sq_max_u64(max_order, few_order);
+        shape->falls_back_to_pages = true;
+    }
+    if (order < 0 || slub_order_objects((uint32_t)order, size) == 0)
+        return false;
+    shape->order = (uint32_t)order;
+    shape->objects = slub_order_objects(shape->order, size);
+    shape->min_order = slub_min_order(size);
+    shape->min_order_objects = slub_order_objects(shape->min_order, size);
+    return true;
+}
+
+static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
+                         struct slub_shape *shape, struct sq_error *error)
+{
+    uint32_t unit = (uint32_t)heap->options.slub.cpu_partial_unit;
+    uint32_t flags = spec->flags;
+    *shape = (struct slub_shape){0};
+    if (heap->options.slub.slub_debug == 0)
+        flags &= ~(uint32_t)SLUB_DEBUG_FLAGS;
+    shape->is_debug = (flags & SLUB_DEBUG_FLAGS) != 0;
+    shape->keeps_full_list = (flags & SQ_CACHE_STORE_USER) != 0;
+    shape->layout = slub_layout_of(heap, spec, flags);
+    if (!slub_shape_order(heap, spec, shape))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "object of cache %.60s takes %u bytes with its padding: "
+                            "accepted are up to %u",
+                            spec->name, shape->layout.size,
+                            SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX);
+    shape->min_partial = slub_min_partial_of(heap, shape->layout.size);
+    shape->has_cpu_partial = heap->options.slub.slub_cpu_partial != 0 && unit != 0 &&
+                             heap->options.slub.slab_cmpxchg != 0 && !shape->is_debug;
+    if (shape->has_cpu_partial) {
+        shape->cpu_partial = slub_cpu_partial_objects(shape->layout.size,
+                                                      unit == SLUB_CPU_PARTIAL_SLABS);
+        shape->cpu_partial_slabs =
+            slub_cpu_partial_slabs(shape->cpu_partial, shape->objects);
+    }
+    return SQ_OK;
+}
+
+/* Members that say what a release knows of CPU partial lists; -1: it was built without,
+ * or does not count in slabs. */
+static void slub_print_cpu_partial(const sq_heap *heap, uint32_t objects, uint32_t slabs,
+                                   struct sq_json *json)
+{
+    uint32_t unit = (uint32_t)heap->options.slub.cpu_partial_unit;
+    bool is_built = heap->options.slub.slub_cpu_partial != 0 && unit != 0;
+    sq_json_integer(json, "cpu_partial", is_built ? (int64_t)objects : -1);
+    sq_json_integer(json, "cpu_partial_slabs",
+                    is_built && unit == SLUB_CPU_PARTIAL_SLABS ? (int64_t)slabs : -1);
+}
+
+static int slub_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
+                         struct sq_json *json, struct sq_error *error)
+{
+    struct slub_shape shape;
+    int status = slub_shape_of(heap, spec, &shape, error);
+    if (status != SQ_OK)
+        return status;
+    sq_json_unsigned(json, "objsize", spec->size);
+    sq_json_unsigned(json, "size", shape.layout.size);
+    sq_json_unsigned(json, "align",
+                     heap->options.slub.align_is_as_asked != 0 ? spec->align
+                                                               : shape.layout.align);
+    sq_json_unsigned(json, "order", shape.order);
+    sq_json_unsigned(json, "pages", UINT64_C(1) << shape.order);
+    sq_json_unsigned(json, "num", shape.objects);
+    if (heap->options.slub.order_fallback != 0) {
+        sq_json_unsigned(json, "min_order", shape.min_order);
+        sq_json_unsigned(json, "min_num", shape.min_order_objects);
+    }
+    slub_print_cpu_partial(heap, shape.cpu_partial, shape.cpu_partial_slabs, json);
+    sq_json_unsigned(json, "min_partial", shape.min_partial);
+    sq_json_unsigned(json, "fp_offset", shape.layout.fp_offset);
+    sq_json_unsigned(json, "inuse", shape.layout.inuse);
+    sq_json_unsigned(json, "red_left_pad", shape.layout.red_left_pad);
+    sq_json_integer(json, "defrag_ratio", heap->options.slub.remote_node_defrag_ratio);
+    return SQ_OK;
+}
+
+static void slub_kmalloc_shape(const struct sq_options *options,
+                               struct sq_kmalloc_shape *shape)
+{
+    uint64_t size_min = UINT64_C(1) << sq_ilog2((uint64_t)options->slub.kmalloc_min_size);
+    uint64_t size_max = UINT64_C(1) << sq_ilog2((uint64_t)options->slub.kmalloc_max_size);
+    uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
+    *shape = (struct sq_kmalloc_shape){
+        .size_min = size_min,
+        .size_max = sq_min_u64(size_max, block_max),
+        .cached_size_max = sq_min_u64(size_max, block_max),
+        .has_96 = size_min <= 32,
+        .has_192 = size_min <= 64,
+        .name_prefix = "kmalloc",
+    };
+}
+
+/* ---- making and ending ---- */
+
+static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *shape,
+                           const struct sq_cache_spec *spec)
+{
+    const sq_heap *heap = cache->base.heap;
+    uint32_t cpu_count = heap->machine->topology.cpu_count;
+    cache->base.size = shape->layout.size;
+    cache->base.align = shape->layout.align;
+    cache->base.order = shape->order;
+    cache->base.slab_object_count = shape->objects;
+    cache->fp_offset = shape->layout.fp_offset;
+    cache->fast_path = (uint32_t)heap->options.slub.fast_path;
+    cache->tid_step = UINT64_C(1) << sq_fls(cpu_count - 1);
+    cache->reciprocal = sq_div_ceil(UINT64_C(1) << 32, shape->layout.size);
+    cache->red_left_pad = shape->layout.red_left_pad;
+    cache->inuse = shape->layout.inuse;
+    cache->align_asked = (uint32_t)spec->align;
+    cache->min_order = shape->min_order;
+    cache->min_order_objects = shape->min_order_objects;
+    cache->is_debug = shape->is_debug;
+    cache->keeps_full_list = shape->keeps_full_list;
+    cache->has_cpu_partial = shape->has_cpu_partial;
+    cache->falls_back_to_pages = shape->falls_back_to_pages;
+    cache->min_partial = shape->min_partial;
+    cache->cpu_partial = shape->cpu_partial;
+    cache->cpu_partial_slabs = shape->cpu_partial_slabs;
+    cache->remote_node_defrag_ratio =
+        (uint32_t)heap->options.slub.remote_node_defrag_ratio;
+}
+
+/* Each node's struct in its own memory. False if there is none; what was made stays. */
+static bool slub_make_nodes(sq_cpu *cpu, struct slub_cache *cache)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        struct slub_node *node = sq_meta_alloc(cpu, sizeof(*node), i);
+        if (node == NULL)
+            return false;
+        sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
+        sq_lock_init(&node->all_lock, SQ_LOCK_META);
+        sq_list_init(&node->partial);
+        sq_list_init(&node->full);
+        cache->node[i] = node;
+    }
+    return true;
+}
+
+/* Ends the parts of a cache that has no slabs (any more). */
+static void slub_free_parts(sq_cpu *cpu, struct slub_cache *cache)
+{
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        if (cache->node[i] != NULL)
+            sq_meta_free(cpu, cache->node[i]);
+        cache->node[i] = NULL;
+    }
+    sq_percpu_free(cpu, &cache->percpu);
+}
+
+static int slub_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_spec *spec,
+                           struct sq_error *error)
+{
+    struct slub_cache *cache = (struct slub_cache *)base;
+    struct slub_shape shape;
+    int status = slub_shape_of(base->heap, spec, &shape, error);
+    if (status != SQ_OK)
+        return status;
+    slub_cache_set(cache, &shape, spec);
+    if (!sq_percpu_alloc(cpu, &cache->percpu, sizeof(struct slub_cpu)))
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine for the CPUs of cache %.60s",
+                            spec->name);
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
+        ((struct slub_cpu *)sq_percpu_at(&cache->percpu, i))->free.second = i;
+    if (!slub_make_nodes(cpu, cache)) {
+        slub_free_parts(cpu, cache);
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine for the nodes of cache %.60s",
+                            spec->name);
+    }
+    return SQ_OK;
+}
+
+/* Wherever a slab is, the chain of all slabs has it. */
+static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
+{
+    struct slub_cache *cache = (struct slub_cache *)base;
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        struct slub_node *node = cache->node[i];
+        while (node->all_first != 0)
+            slub_slab_discard(cpu, cache,
+                              slub_frame(cpu->machine, node->all_first));
+    }
+    slub_free_parts(cpu, cache);
+}
+
+/* ---- flush, shrink, tunables ---- */
+
+static void slub_flush_cpu(sq_cpu *cpu, sq_cache *base)
+{
+    sq_irq_save(cpu);
+    slub_cpu_flush(cpu, (struct slub_cache *)base);
+    sq_irq_restore(cpu);
+}
+
+static void slub_flush_request(sq_cpu *target, void *argument)
+{
+    slub_cpu_flush(target, argument);
+}
+
+/* kmem_cache_shrink: since 4.x tells whether slabs are left, before that 0. */
+static int slub_shrink(sq_cpu *cpu, sq_cache *base)
+{
+    struct slub_cache *cache = (struct slub_cache *)base;
+    bool promotes = SLUB_OPTION(cache, shrink_promote) != 0;
+    struct sq_list *by_use = NULL;
+    int are_slabs_left = 0;
+    if (!promotes) {
+        by_use = sq_meta_alloc(cpu, base->slab_object_count * sizeof(*by_use), cpu->node);
+        if (by_use == NULL)
+            return SQ_E_MEMORY;
+    }
+    sq_on_each_cpu(cpu, slub_flush_request, cache);
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        slub_node_shrink(cpu, cache, cache->node[i], by_use);
+        sq_lock_acquire(cpu, &cache->node[i]->all_lock);
+        are_slabs_left |= promotes && cache->node[i]->slab_count != 0;
+        sq_lock_release(cpu, &cache->node[i]->all_lock);
+    }
+    if (by_use != NULL)
+        sq_meta_free(cpu, by_use);
+    return are_slabs_left;
+}
+
+static uint32_t *slub_tunable_named(struct slub_cache *cache, const char *name)
+{
+    if (strcmp(name, "cpu_partial") == 0)
+        return &cache->cpu_partial;
+    if (strcmp(name, "min_partial") == 0)
+        return &cache->min_partial;
+    if (strcmp(name, "remote_node_defrag_ratio") == 0)
+        return &cache->remote_node_defrag_ratio;
+    return NULL;
+}
+
+static int slub_tune_check(struct slub_cache *cache, const char *name, int64_t value,
+                           struct sq_error *error)
+{
+    const uint32_t *tunable = slub_tunable_named(cache, name);
+    int64_t largest = INT32_MAX;
+    if (tunable == NULL)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "tunable is %.40s: policy slub accepts cpu_partial, "
+                            "min_partial, remote_node_defrag_ratio",
+                            name);
+    if (tunable == &cache->cpu_partial && !cache->has_cpu_partial)
+        largest = 0;
+    if (value < 0 || value > largest)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "%s of cache %.60s is %lld: accepted are 0 to %lld", name,
+                            cache->base.name, (long long)value, (long long)largest);
+    return SQ_OK;
+}
+
+/* A new cpu_partial counts from empty lists, so every CPU is flushed, as in the kernel. */
+static void slub_set_cpu_partial(sq_cpu *cpu, struct slub_cache *cache, uint32_t objects)
+{
+    __atomic_store_n(&cache->cpu_partial, objects, __ATOMIC_RELAXED);
+    __atomic_store_n(&cache->cpu_partial_slabs,
+                     slub_cpu_partial_slabs(objects, cache->base.slab_object_count),
+                     __ATOMIC_RELAXED);
+    sq_on_each_cpu(cpu, slub_flush_request, cache);
+}
+
+static int slub_tune(sq_cpu *cpu, sq_cache *base, uint32_t count,
+                     const char *const *names, const int64_t *values,
+                     struct sq_error *error)
+{
+    struct slub_cache *cache = (struct slub_cache *)base;
+    for (uint32_t i = 0; i < count; i++) {
+        int status = slub_tune_check(cache, names[i], values[i], error);
+        if (status != SQ_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t *tunable = slub_tunable_named(cache, names[i]);
+        if (tunable == &cache->cpu_partial)
+            slub_set_cpu_partial(cpu, cache, (uint32_t)values[i]);
+        else
+            __atomic_store_n(tunable, (uint32_t)values[i], __ATOMIC_RELAXED);
+    }
+    return SQ_OK;
+}
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * What the heap types Allocator and Cache share: their structs, the checks of arguments,
+ * and how a cache is printed.
+ */
+#ifndef SQ_ALLOCATOR_TYPE_H
+#define SQ_ALLOCATOR_TYPE_H
+
+#include "experiment/ledger.h"
+#include "policy/policy.h"
+#include "python/machine_type.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *machine_object; /* keeps the machine alive */
+    sq_machine *machine;
+    sq_heap *heap;
+    struct sq_ledger ledger; /* owner: the sq_cache, or the heap for kmalloc */
+} allocator_object;
+
+typedef struct {
+    PyObject_HEAD
+    allocator_object *allocator; /* strong reference */
+    sq_cache *cache;             /* NULL once destroyed */
+    PyObject *name;
+} cache_object;
+
+/* Become the CPU that a call names; NULL with ParameterError if there is none. */
+sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu);
+void core_leave_cpu(sq_cpu *cpu);
+/* 0, or -1 with ParameterError. */
+int core_check_node(struct core_state *state, const sq_machine *machine, long node);
+/* Refuse an address that `cache` did not hand out or that is free already, naming what it
+ * is. `cache` is NULL for kmalloc. 0, or -1 with CorruptionError. */
+int core_check_address(struct core_state *state, allocator_object *allocator,
+                       sq_cache *cache, unsigned long long address);
+/* Returns NULL with OutOfMemory. */
+PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, long node);
+/* Check a cache against itself and against the ledger. 0, or an error code. */
+int core_check_cache(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
+                     struct sq_error *error);
+/* Geometry, usage and counters of a cache as one JSON object. */
+void core_print_cache(struct sq_json *json, sq_cpu *cpu, sq_cache *cache);
+/* Add the type Cache. */
+int core_add_cache(PyObject *module, struct core_state *state);
+
+#endif

@@ -1,0 +1,431 @@
+/*
+ * The heap type Cache: a kmem_cache of an Allocator. Threads and the GIL are as told in
+ * allocator_type.c.
+ */
+#include "base/sq_json.h"
+#include "python/allocator_type.h"
+
+#include <stdlib.h>
+
+static struct core_state *state_of(PyObject *object)
+{
+    return PyType_GetModuleState(Py_TYPE(object));
+}
+
+/* The cache of an object that is not destroyed; NULL with an exception otherwise. */
+static sq_cache *cache_of(PyObject *object)
+{
+    cache_object *self = (cache_object *)object;
+    if (self->cache == NULL)
+        PyErr_Format(state_of(object)->parameter_error, "cache %U is destroyed",
+                     self->name);
+    return self->cache;
+}
+
+static int cache_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((cache_object *)object)->allocator);
+    return 0;
+}
+
+/* The cache lives on with its allocator: a dropped Python object destroys nothing. */
+static void cache_dealloc(PyObject *object)
+{
+    cache_object *self = (cache_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF((PyObject *)self->allocator);
+    Py_XDECREF(self->name);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyObject *cache_alloc(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct core_state *state = state_of(object);
+    long cpu_index, node;
+    sq_cpu *cpu;
+    void *result;
+    if (cache == NULL || !PyArg_ParseTuple(args, "ll:alloc", &cpu_index, &node) ||
+        core_check_node(state, allocator->machine, node) < 0)
+        return NULL;
+    if (!sq_ledger_reserve(&allocator->ledger, 1))
+        return PyErr_NoMemory();
+    cpu = core_enter_cpu(state, allocator->machine, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    result = cache->ops->alloc(cpu, cache, (int32_t)node, 0);
+    core_leave_cpu(cpu);
+    if (result == NULL)
+        return core_raise_out_of_memory(state, cache->name, node);
+    sq_ledger_add(&allocator->ledger, result, cache);
+    return PyLong_FromUnsignedLongLong((uintptr_t)result);
+}
+
+static PyObject *cache_free(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct core_state *state = state_of(object);
+    unsigned long long address;
+    long cpu_index;
+    sq_cpu *cpu;
+    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address) ||
+        core_check_address(state, allocator, cache, address) < 0)
+        return NULL;
+    cpu = core_enter_cpu(state, allocator->machine, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    sq_ledger_remove(&allocator->ledger, (void *)(uintptr_t)address);
+    cache->ops->free(cpu, cache, (void *)(uintptr_t)address);
+    core_leave_cpu(cpu);
+    Py_RETURN_NONE;
+}
+
+/* `count` addresses as a Python list; NULL with an exception. */
+static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = PyLong_FromUnsignedLongLong((uintptr_t)objects[i]);
+        if (item == NULL || PyList_SetItem(list, i, item) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct core_state *state = state_of(object);
+    PyObject *list = NULL;
+    Py_ssize_t count;
+    long cpu_index;
+    void **objects;
+    size_t got;
+    if (cache == NULL || !PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
+        return NULL;
+    if (count < 0 || count > (1 << 24) || cpu_index < 0 ||
+        cpu_index >= (long)allocator->machine->topology.cpu_count)
+        return PyErr_Format(state->parameter_error,
+                            "cpu is %ld and count is %zd: accepted are 0 to %u and 0 to "
+                            "%d",
+                            cpu_index, count, allocator->machine->topology.cpu_count - 1,
+                            1 << 24);
+    objects = calloc((size_t)count + 1, sizeof(*objects));
+    if (objects == NULL || !sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
+        free(objects);
+        return PyErr_NoMemory();
+    }
+    Py_BEGIN_ALLOW_THREADS
+    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
+                                                     (uint32_t)cpu_index);
+    got = count == 0 ? 0
+                     : cache->ops->alloc_bulk(cpu, cache, 0, (size_t)count, objects);
+    core_leave_cpu(cpu);
+    Py_END_ALLOW_THREADS
+    if (got != (size_t)count) {
+        (void)core_raise_out_of_memory(state, cache->name, -1);
+    } else if (!sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
+        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
+    } else {
+        for (Py_ssize_t i = 0; i < count; i++)
+            sq_ledger_add(&allocator->ledger, objects[i], cache);
+        list = list_of_addresses(objects, count);
+    }
+    free(objects);
+    return list;
+}
+
+/* Take every address of `sequence` out of the ledger and put it into `objects`; on the
+ * first that is not held nothing is changed. */
+static int take_addresses(struct core_state *state, allocator_object *allocator,
+                          sq_cache *cache, PyObject *sequence, Py_ssize_t count,
+                          void **objects)
+{
+    Py_ssize_t taken = 0;
+    for (; taken < count; taken++) {
+        PyObject *item = PySequence_GetItem(sequence, taken);
+        unsigned long long address =
+            item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
+        Py_XDECREF(item);
+        if (PyErr_Occurred() || core_check_address(state, allocator, cache, address) < 0)
+            break;
+        objects[taken] = (void *)(uintptr_t)address;
+        sq_ledger_remove(&allocator->ledger, objects[taken]);
+    }
+    if (taken == count)
+        return 0;
+    while (taken-- > 0)
+        sq_ledger_add(&allocator->ledger, objects[taken], cache);
+    return -1;
+}
+
+static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct core_state *state = state_of(object);
+    PyObject *sequence;
+    Py_ssize_t count;
+    long cpu_index;
+    void **objects;
+    if (cache == NULL || !PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
+        return NULL;
+    count = PySequence_Size(sequence);
+    if (count < 0)
+        return NULL;
+    if (cpu_index < 0 || cpu_index >= (long)allocator->machine->topology.cpu_count)
+        return PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u",
+                            cpu_index, allocator->machine->topology.cpu_count - 1);
+    objects = calloc((size_t)count + 1, sizeof(*objects));
+    if (objects == NULL)
+        return PyErr_NoMemory();
+    if (take_addresses(state, allocator, cache, sequence, count, objects) < 0) {
+        free(objects);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
+                                                     (uint32_t)cpu_index);
+    if (count > 0)
+        cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
+    core_leave_cpu(cpu);
+    Py_END_ALLOW_THREADS
+    free(objects);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_shrink(PyObject *object, PyObject *argument)
+{
+    sq_cache *cache = cache_of(object);
+    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
+    sq_cpu *cpu;
+    int result;
+    if (PyErr_Occurred())
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
+                    cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    result = cache->ops->shrink(cpu, cache);
+    core_leave_cpu(cpu);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(result);
+}
+
+static PyObject *cache_reap(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    struct core_state *state = state_of(object);
+    long cpu_index;
+    int with_node;
+    sq_cpu *cpu;
+    if (cache == NULL || !PyArg_ParseTuple(args, "lp:reap", &cpu_index, &with_node))
+        return NULL;
+    if (cache->ops->reap == NULL)
+        return PyErr_Format(state->parameter_error,
+                            "policy %s has no periodic reaper: slab has", cache->ops->name);
+    cpu = core_enter_cpu(state, ((cache_object *)object)->allocator->machine, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    (void)cache->ops->reap(cpu, cache, with_node != 0);
+    core_leave_cpu(cpu);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_tune(PyObject *object, PyObject *args)
+{
+    sq_cache *cache = cache_of(object);
+    struct core_state *state = state_of(object);
+    struct sq_error error;
+    const char *name;
+    long long value;
+    int64_t wanted;
+    sq_cpu *cpu;
+    int status;
+    if (cache == NULL || !PyArg_ParseTuple(args, "sL:tune", &name, &value))
+        return NULL;
+    wanted = value;
+    cpu = core_enter_cpu(state, ((cache_object *)object)->allocator->machine, 0);
+    status = cache->ops->tune(cpu, cache, 1, &name, &wanted, &error);
+    core_leave_cpu(cpu);
+    if (status != SQ_OK)
+        return core_raise(state, &error);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_check(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct core_state *state = state_of(object);
+    struct sq_error error;
+    sq_cpu *cpu;
+    int status;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    cpu = core_enter_cpu(state, allocator->machine, 0);
+    status = core_check_cache(allocator, cpu, cache, &error);
+    core_leave_cpu(cpu);
+    if (status != SQ_OK)
+        return core_raise(state, &error);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_describe(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    struct sq_json json;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    sq_json_init(&json);
+    sq_json_open_object(&json, NULL);
+    cache->ops->describe(cache, &json);
+    sq_json_close(&json);
+    return core_json_to_text(&json);
+}
+
+static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    struct sq_json json;
+    sq_cpu *cpu;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
+    sq_json_init(&json);
+    sq_json_open_object(&json, NULL);
+    cache->ops->dump(cpu, cache, &json);
+    sq_json_close(&json);
+    core_leave_cpu(cpu);
+    return core_json_to_text(&json);
+}
+
+static PyObject *cache_usage(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    struct sq_json json;
+    sq_cpu *cpu;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
+    sq_json_init(&json);
+    core_print_cache(&json, cpu, cache);
+    core_leave_cpu(cpu);
+    return core_json_to_text(&json);
+}
+
+/* [(name, [value of CPU 0, ...]), ...] */
+static PyObject *cache_counters(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    PyObject *list;
+    uint32_t cpu_count;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    cpu_count = cache->heap->machine->topology.cpu_count;
+    list = PyList_New(0);
+    for (uint32_t id = 0; list != NULL && id < cache->ops->counter_count; id++) {
+        PyObject *values = PyList_New(cpu_count), *pair = NULL;
+        for (uint32_t i = 0; values != NULL && i < cpu_count; i++) {
+            PyObject *value = PyLong_FromUnsignedLongLong(cache->counters[i][id]);
+            if (value == NULL || PyList_SetItem(values, i, value) < 0)
+                Py_CLEAR(values);
+        }
+        if (values != NULL)
+            pair = Py_BuildValue("sN", cache->ops->counters[id].name, values);
+        if (pair == NULL || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+static PyObject *cache_locate(PyObject *object, PyObject *argument)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    struct sq_object_place place;
+    unsigned long long address = cache == NULL ? 0 : PyLong_AsUnsignedLongLong(argument);
+    if (PyErr_Occurred() ||
+        core_check_address(state_of(object), allocator, cache, address) < 0)
+        return NULL;
+    if (!cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        return PyErr_Format(state_of(object)->corruption_error,
+                            "%p is held but is no object of cache %s",
+                            (void *)(uintptr_t)address, cache->name);
+    return Py_BuildValue("III", place.serial, place.index, place.node);
+}
+
+/* Forget the objects that were still held, and give back all memory. */
+static PyObject *cache_destroy(PyObject *object, PyObject *unused)
+{
+    cache_object *self = (cache_object *)object;
+    sq_cache *cache = cache_of(object);
+    struct sq_ledger *ledger;
+    size_t held;
+    sq_cpu *cpu;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    ledger = &self->allocator->ledger;
+    held = sq_ledger_remove_owner(ledger, cache);
+    cpu = core_enter_cpu(state_of(object), self->allocator->machine, 0);
+    sq_heap_destroy_cache(cpu, cache);
+    core_leave_cpu(cpu);
+    self->cache = NULL;
+    return PyLong_FromSize_t(held);
+}
+
+static PyMethodDef cache_methods[] = {
+    {"alloc", cache_alloc, METH_VARARGS, "(cpu, node) -> address"},
+    {"free", cache_free, METH_VARARGS, "(cpu, address)"},
+    {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
+    {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
+    {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
+    {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},
+    {"tune", cache_tune, METH_VARARGS, "(name, value)"},
+    {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},
+    {"describe", cache_describe, METH_NOARGS, "JSON of the geometry and the tunables."},
+    {"snapshot", cache_snapshot, METH_NOARGS, "JSON of every list and queue."},
+    {"usage", cache_usage, METH_NOARGS, "JSON of counts and counters."},
+    {"counters", cache_counters, METH_NOARGS, "[(name, [value of CPU 0, ...])]"},
+    {"locate", cache_locate, METH_O, "(address) -> (slab, index, node)"},
+    {"destroy", cache_destroy, METH_NOARGS, "-> objects that were still live"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot cache_slots[] = {
+    {Py_tp_dealloc, CORE_SLOT(cache_dealloc)},
+    {Py_tp_traverse, CORE_SLOT(cache_traverse)},
+    {Py_tp_methods, cache_methods},
+    {Py_tp_doc, "A kmem_cache; made by Allocator.create_cache."},
+    {0, NULL},
+};
+
+static PyType_Spec cache_spec = {
+    .name = "slabq._core.Cache",
+    .basicsize = sizeof(cache_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = cache_slots,
+};
+
+int core_add_cache(PyObject *module, struct core_state *state)
+{
+    state->cache_type = PyType_FromModuleAndSpec(module, &cache_spec, NULL);
+    if (state->cache_type == NULL)
+        return -1;
+    return PyModule_AddType(module, (PyTypeObject *)state->cache_type);
+}

@@ -1,0 +1,225 @@
+/*
+ * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and to
+ * tell how far the run is.
+ */
+#include "experiment/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "python/machine_type.h"
+#include "python/trace_type.h"
+#include "workload/runner.h"
+
+/* What the thread that waits for the run keeps at hand. */
+struct core_wait {
+    PyThreadState *thread;
+    PyObject *progress; /* borrowed; NULL: none */
+    bool has_raised;
+};
+
+/* Called without the GIL. True: an exception is set and the run must end. */
+static bool core_tick(void *argument, double share)
+{
+    struct core_wait *wait = argument;
+    if (wait->has_raised)
+        return true;
+    PyEval_RestoreThread(wait->thread);
+    if (PyErr_CheckSignals() < 0) {
+        wait->has_raised = true;
+    } else if (wait->progress != NULL) {
+        PyObject *answer = PyObject_CallFunction(wait->progress, "d", share);
+        wait->has_raised = answer == NULL;
+        Py_XDECREF(answer);
+    }
+    wait->thread = PyEval_SaveThread();
+    return wait->has_raised;
+}
+
+/* (name, value) pairs into a new array whose names live as long as `list`. NULL with an
+ * exception. */
+static struct sq_run_parameter *core_parse_parameters(PyObject *list, size_t *count)
+{
+    struct sq_run_parameter *parameters;
+    *count = (size_t)PyList_Size(list);
+    parameters = calloc(*count + 1, sizeof(*parameters));
+    if (parameters == NULL) {
+        (void)PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        long long value;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "sL:parameter",
+                              &parameters[i].name, &value)) {
+            free(parameters);
+            return NULL;
+        }
+        parameters[i].value = value;
+    }
+    return parameters;
+}
+
+/* A built-in workload by name, or a compiled one by the address of its sq_workload. */
+static const struct sq_workload *core_workload_of(PyObject *object,
+                                                  struct core_state *state)
+{
+    const struct sq_workload *workload = NULL;
+    struct sq_error error;
+    if (PyLong_Check(object)) {
+        workload = PyLong_AsVoidPtr(object);
+        if (workload == NULL && !PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "the address of the workload is 0");
+    } else {
+        const char *name = PyUnicode_AsUTF8AndSize(object, NULL);
+        if (name != NULL && (workload = sq_workload_find(name, &error)) == NULL)
+            (void)core_raise(state, &error);
+    }
+    return workload;
+}
+
+/*
+ * Run `request`, or replay `trace` if it is not NULL. Fills in the request's machine,
+ * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the row
+ * as text.
+ */
+static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
+                                  const char *policy, PyObject *options_object,
+                                  PyObject *progress, struct sq_run_request *request,
+                                  const struct sq_trace *trace)
+{
+    struct core_wait wait = {.progress = progress == Py_None ? NULL : progress};
+    struct sq_options options;
+    struct sq_error error;
+    struct sq_json json;
+    int code;
+    request->machine = machine;
+    request->policy = sq_policy_find(policy, machine->engine, &error);
+    if (request->policy == NULL)
+        return core_raise(state, &error);
+    if (core_parse_options(state, policy, options_object, &options) < 0)
+        return NULL;
+    request->options = &options;
+    request->tick = core_tick;
+    request->tick_argument = &wait;
+    sq_json_init(&json);
+    wait.thread = PyEval_SaveThread();
+    code = trace != NULL ? sq_replay(request, trace, &json, &error)
+                         : sq_run(request, &json, &error);
+    PyEval_RestoreThread(wait.thread);
+    if (code != SQ_OK || wait.has_raised) {
+        sq_json_free(&json);
+        return wait.has_raised ? NULL : core_raise(state, &error);
+    }
+    return core_json_to_text(&json);
+}
+
+static PyObject *core_run(PyObject *module, PyObject *args)
+{
+    struct core_state *state = core_state_of(module);
+    PyObject *machine_object, *options, *workload, *pairs, *list, *progress = Py_None;
+    PyObject *row = NULL;
+    struct sq_run_request request = {0};
+    struct sq_run_parameter *parameters;
+    const char *policy;
+    unsigned long long seed;
+    sq_machine *machine;
+    if (!PyArg_ParseTuple(args, "OsOOOK|O:run", &machine_object, &policy, &options,
+                          &workload, &pairs, &seed, &progress))
+        return NULL;
+    machine = core_machine_of(machine_object, state);
+    request.seed = seed;
+    request.workload = machine == NULL ? NULL : core_workload_of(workload, state);
+    if (request.workload == NULL || (list = PySequence_List(pairs)) == NULL)
+        return NULL;
+    parameters = core_parse_parameters(list, &request.parameter_count);
+    if (parameters != NULL) {
+        request.parameters = parameters;
+        row = core_run_request(state, machine, policy, options, progress, &request, NULL);
+    }
+    free(parameters);
+    Py_DECREF(list);
+    return row;
+}
+
+static PyObject *core_replay(PyObject *module, PyObject *args)
+{
+    struct core_state *state = core_state_of(module);
+    PyObject *machine_object, *options, *trace_object, *progress = Py_None, *row = NULL;
+    struct sq_run_request request = {0};
+    struct sq_trace *trace;
+    const char *policy;
+    unsigned long long seed;
+    sq_machine *machine;
+    if (!PyArg_ParseTuple(args, "OsOOK|O:replay", &machine_object, &policy, &options,
+                          &trace_object, &seed, &progress))
+        return NULL;
+    request.seed = seed;
+    machine = core_machine_of(machine_object, state);
+    trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
+    if (trace == NULL)
+        return NULL;
+    row = core_run_request(state, machine, policy, options, progress, &request, trace);
+    core_trace_release(trace_object);
+    return row;
+}
+
+/* Append the rows of a table to a list. 0, or -1 with an exception. */
+static int core_list_parameters(PyObject *list, const struct sq_workload_parameter *table,
+                                uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *row = Py_BuildValue("sLLLs", table[i].name,
+                                      (long long)table[i].value_default,
+                                      (long long)table[i].value_min,
+                                      (long long)table[i].value_max, table[i].help);
+        int status = row == NULL ? -1 : PyList_Append(list, row);
+        Py_XDECREF(row);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *core_describe_workload(const struct sq_workload *workload)
+{
+    PyObject *list = PyList_New(0);
+    if (list == NULL)
+        return NULL;
+    if (core_list_parameters(list, workload->parameters, workload->parameter_count) < 0 ||
+        core_list_parameters(list, sq_run_parameters, SQ_RUN_PARAMETER_COUNT) < 0) {
+        Py_DECREF(list);
+        return NULL;
+    }
+    return Py_BuildValue("ssN", workload->name, workload->help, list);
+}
+
+static PyObject *core_workloads(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    const struct sq_workload *workload;
+    (void)module;
+    (void)unused;
+    for (uint32_t n = 0; list != NULL && (workload = sq_workload_at(n)) != NULL; n++) {
+        PyObject *item = core_describe_workload(workload);
+        if (item == NULL || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyMethodDef run_functions[] = {
+    {"run", core_run, METH_VARARGS,
+     "(machine, policy, options, workload, parameters, seed, progress=None) -> JSON"},
+    {"replay", core_replay, METH_VARARGS,
+     "(machine, policy, options, trace, seed, progress=None) -> JSON"},
+    {"workloads", core_workloads, METH_NOARGS,
+     "[(name, help, [(parameter, default, minimum, maximum, help)])]"},
+    {NULL, NULL, 0, NULL},
+};
+
+int core_add_run(PyObject *module, struct core_state *state)
+{
+    (void)state;
+    return PyModule_AddFunctions(module, run_functions);
+}

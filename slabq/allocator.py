@@ -1,0 +1,449 @@
+"""An allocator is one policy on one machine, to be used call by call.
+
+Objects are plain integers, their addresses on the emulated machine. The core checks
+every address that comes back: what it did not hand out, or has back already, is refused
+with `CorruptionError` and changes nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from slabq import _core
+from slabq.cache import (
+    ALIGN_MAX,
+    SHEAF_CAPACITY_MAX,
+    SIZE_MAX,
+    Cache,
+    check_address,
+    check_cpu,
+    check_node,
+    flag_bits,
+)
+from slabq.checks import require_int
+from slabq.errors import ParameterError
+from slabq.machine import Machine, find_machine
+from slabq.policy import Policy, find_policy
+from slabq.slabinfo import format_slabinfo
+
+__all__ = ["Allocator", "execute"]
+
+NAME_BYTES_MAX = 63
+KMALLOC_MAX = 1 << 40
+
+
+class Allocator:
+    """One policy on one machine of the native engine, for use call by call.
+
+    Parameters
+    ----------
+    policy : Policy or str
+        The policy, or its name.
+    machine : Machine, str or path-like, optional
+        The machine. Default: the host.
+    kernel : str, optional
+        Kernel profile of a policy given by name. Default: the newest that has it.
+    seed : int, default 0
+        Seed of the machine's random numbers.
+    **options
+        Options of the policy.
+
+    Raises
+    ------
+    ParameterError
+        If the policy, the machine or an option is not accepted.
+    OutOfMemory
+        If the machine is too small for the policy's own caches.
+
+    Notes
+    -----
+    Calls name the CPU they are made on and run to their end on it, so a sequence of
+    calls has one outcome. Any Python thread may call.
+
+    Examples
+    --------
+    >>> allocator = Allocator("slab", machine=Machine(cpus=2), kernel="6.1")
+    >>> address = allocator.kmalloc(100)
+    >>> allocator.ksize(address)
+    128
+    >>> allocator.kfree(address)
+    """
+
+    def __init__(
+        self,
+        policy: Policy | str,
+        *,
+        machine: Machine | str | None = None,
+        kernel: str | None = None,
+        seed: int = 0,
+        **options: object,
+    ) -> None:
+        self._policy = find_policy(policy, kernel=kernel, **options)
+        self._machine = find_machine(machine)
+        self._core = _core.Allocator(
+            self._machine.core(require_int("seed", seed, 0, 2**64 - 1)),
+            self._policy.name,
+            list(self._policy.values().items()),
+        )
+
+    def __repr__(self) -> str:
+        return f"Allocator({self._policy!r}, machine={self._machine.name!r})"
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, with its kernel profile."""
+        return self._policy
+
+    @property
+    def machine(self) -> Machine:
+        """The machine."""
+        return self._machine
+
+    def create_cache(
+        self,
+        name: str,
+        size: int,
+        *,
+        align: int = 0,
+        hwcache_align: bool = False,
+        reclaim_account: bool = False,
+        typesafe_by_rcu: bool = False,
+        sheaf_capacity: int = 0,
+    ) -> Cache:
+        """Make a cache of objects of one size, the kernel's ``kmem_cache_create``.
+
+        Parameters
+        ----------
+        name : str
+            Name in listings; at most 63 bytes.
+        size : int
+            Size of an object in bytes.
+        align : int, default 0
+            Alignment in bytes, a power of two; 0 is the policy's minimum.
+        hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
+            The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
+            ``SLAB_TYPESAFE_BY_RCU``.
+        sheaf_capacity : int, default 0
+            Objects of a sheaf; policy `Sheaves` only.
+
+        Returns
+        -------
+        Cache
+
+        Raises
+        ------
+        ParameterError
+            If the policy does not accept such a cache.
+        OutOfMemory
+            If the machine has no page left for it.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slab", machine=Machine(cpus=2), kernel="6.1")
+        >>> allocator.create_cache("skbuff_head_cache", 232, hwcache_align=True).name
+        'skbuff_head_cache'
+        """
+        flags = flag_bits(
+            hwcache_align=hwcache_align,
+            reclaim_account=reclaim_account,
+            typesafe_by_rcu=typesafe_by_rcu,
+        )
+        core = self._core.create_cache(
+            _check_name(name),
+            require_int("size", size, 1, SIZE_MAX),
+            require_int("align", align, 0, ALIGN_MAX),
+            flags,
+            require_int("sheaf_capacity", sheaf_capacity, 0, SHEAF_CAPACITY_MAX),
+        )
+        return Cache(core, self._machine, name, size)
+
+    def kmalloc(self, size: int, *, cpu: int = 0, node: int | None = None) -> int:
+        """Allocate `size` bytes from the policy's size classes.
+
+        Parameters
+        ----------
+        size : int
+            Bytes.
+        cpu : int, default 0
+            CPU that calls.
+        node : int, optional
+            Node asked for.
+
+        Returns
+        -------
+        int
+            Address.
+
+        Raises
+        ------
+        ParameterError
+            If the machine has no such CPU or node, or the size is not accepted.
+        OutOfMemory
+            If no node that may be used has the pages.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=4, nodes=2))
+        >>> allocator.node_of(allocator.kmalloc(100, cpu=0, node=1))
+        1
+        """
+        size = require_int("size", size, 0, KMALLOC_MAX)
+        cpu = check_cpu(self._machine, cpu)
+        return self._core.kmalloc(cpu, size, check_node(self._machine, node))
+
+    def kfree(self, address: int, *, cpu: int = 0) -> None:
+        """Give back what `kmalloc` returned.
+
+        Parameters
+        ----------
+        address : int
+            The address; 0 does nothing, as in the kernel.
+        cpu : int, default 0
+            CPU that calls.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live: free already, or never handed out.
+        ParameterError
+            If the machine has no such CPU.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.kfree(allocator.kmalloc(32))
+        """
+        self._core.kfree(check_cpu(self._machine, cpu), check_address(address))
+
+    def ksize(self, address: int) -> int:
+        """Bytes that may be used at a live address.
+
+        Parameters
+        ----------
+        address : int
+            What `kmalloc` returned.
+
+        Returns
+        -------
+        int
+            At least the size asked for.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.ksize(allocator.kmalloc(33))
+        64
+        """
+        return self._core.ksize(check_address(address))
+
+    def node_of(self, address: int) -> int:
+        """Node whose memory an address is in.
+
+        Parameters
+        ----------
+        address : int
+            An address of this allocator.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not of this machine.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=2, nodes=2))
+        >>> allocator.node_of(allocator.kmalloc(64, cpu=1))
+        1
+        """
+        return self._core.node_of(check_address(address))
+
+    def read(self, address: int, length: int) -> bytes:
+        """Return the first bytes of a live object.
+
+        Parameters
+        ----------
+        address : int
+            The object.
+        length : int
+            Number of bytes, at most what the object has.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+        ParameterError
+            If the object is shorter.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> address = allocator.kmalloc(32)
+        >>> allocator.write(address, b"hello")
+        >>> allocator.read(address, 5)
+        b'hello'
+        """
+        length = require_int("length", length, 0, SIZE_MAX)
+        return self._core.read(check_address(address), length)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write into the first bytes of a live object.
+
+        Parameters
+        ----------
+        address : int
+            The object.
+        data : bytes
+            What to write, at most as long as the object.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+        ParameterError
+            If the object is shorter.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.write(allocator.kmalloc(32), b"x" * 32)
+        """
+        self._core.write(check_address(address), bytes(data))
+
+    def live_count(self) -> int:
+        """Count the objects handed out and not given back.
+
+        Returns
+        -------
+        int
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> address = allocator.kmalloc(8)
+        >>> allocator.live_count()
+        1
+        """
+        return self._core.live_count()
+
+    def caches(self) -> list[dict[str, Any]]:
+        """Every cache with its geometry, usage and counters.
+
+        Returns
+        -------
+        list of dict
+            The oldest cache first; the policy's own caches are among them.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slab", machine=Machine(cpus=1), kernel="6.1")
+        >>> "kmalloc-128" in [cache["name"] for cache in allocator.caches()]
+        True
+        """
+        found: list[dict[str, Any]] = json.loads(self._core.caches())
+        return found
+
+    def slabinfo(self) -> str:
+        """Return ``/proc/slabinfo`` of this allocator, version 2.1.
+
+        Returns
+        -------
+        str
+            Two header lines and a line for each cache, the newest first.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slab", machine=Machine(cpus=1), kernel="6.1")
+        >>> print(allocator.slabinfo().splitlines()[0])
+        slabinfo - version: 2.1
+        """
+        return format_slabinfo(self.caches())
+
+    def check(self) -> None:
+        """Walk every structure of every cache and check that all counts add up.
+
+        Raises
+        ------
+        CorruptionError
+            If something does not; the message says what and where.
+
+        Examples
+        --------
+        >>> Allocator("slub", machine=Machine(cpus=1)).check()
+        """
+        self._core.check()
+
+
+def _check_name(name: object) -> str:
+    """Return the name of a cache if the kernel's listings could hold it."""
+    if not isinstance(name, str) or not name.isprintable() or " " in name:
+        raise ParameterError(
+            f"name of a cache is {name!r}: accepted are printable letters, no blanks"
+        )
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise ParameterError(
+            f"name of a cache is {name!r}: accepted are 1 to {NAME_BYTES_MAX} bytes"
+        )
+    return name
+
+
+def execute(
+    script: str,
+    policy: Policy | str,
+    *,
+    machine: Machine | str | None = None,
+    kernel: str | None = None,
+) -> str:
+    """Run an operation script on one host thread.
+
+    Parameters
+    ----------
+    script : str
+        The script, an operation a line.
+    policy : Policy or str
+        The policy, or its name.
+    machine : Machine, str or path-like, optional
+        The machine. Default: the host.
+    kernel : str, optional
+        Kernel profile of a policy given by name.
+
+    Returns
+    -------
+    str
+        One JSON object a line: what each operation did, object by object.
+
+    Raises
+    ------
+    ParameterError
+        If a line of the script is not accepted; the message has its number.
+
+    Notes
+    -----
+    The lines are those of recordings made inside a kernel; for the profiles of the 2.6
+    series those of the 2.6 sources run by themselves, with whole commands and fallback
+    lists.
+
+    Examples
+    --------
+    >>> script = "cache example 64 0 -" + chr(10) + "a 0 0 1"
+    >>> text = execute(script, "slub", machine=Machine(cpus=1), kernel="6.1")
+    >>> json.loads(text.splitlines()[1])["objs"]  # slab 0, object 0
+    [[0, 0]]
+    """
+    value = find_policy(policy, kernel=kernel)
+    options: Sequence[tuple[str, int]] = list(value.values().items())
+    original = (value.kernel or "").startswith("2.6.")
+    core = find_machine(machine).core()
+    return _core.execute(core, value.name, options, script, original)

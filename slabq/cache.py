@@ -1,0 +1,509 @@
+"""A cache is where objects of one size come from, the kernel's ``kmem_cache``."""
+
+import enum
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from slabq import _core
+from slabq.checks import require_int
+from slabq.machine import Machine, find_machine
+from slabq.policy import Policy, find_policy
+
+__all__ = ["Cache", "Place", "geometry"]
+
+ANY_NODE = -1
+COUNT_MAX = 1 << 24
+SIZE_MAX = 1 << 22  # the largest block of the page allocator
+ALIGN_MAX = 1 << 22
+SHEAF_CAPACITY_MAX = 1 << 16
+
+
+class _Flag(enum.IntFlag):
+    """Flags of a cache, as csrc/policy/policy.h numbers them."""
+
+    HWCACHE_ALIGN = 1 << 0
+    RECLAIM_ACCOUNT = 1 << 1
+    TYPESAFE_BY_RCU = 1 << 2
+    RED_ZONE = 1 << 5
+    POISON = 1 << 6
+    STORE_USER = 1 << 7
+    CONSISTENCY_CHECKS = 1 << 8
+
+
+class Place(NamedTuple):
+    """Where an object lies: n-th slab of its cache, index in the slab, node."""
+
+    slab: int
+    object_index: int
+    node: int
+
+
+def flag_bits(**switches: bool) -> int:
+    """Return the flags that are on, as the core numbers them."""
+    return sum(int(_Flag[name.upper()]) for name, on in switches.items() if on)
+
+
+def check_cpu(machine: Machine, cpu: int) -> int:
+    """Return `cpu` if `machine` has it, or raise `ParameterError`."""
+    return require_int("cpu", cpu, 0, machine.cpus - 1)
+
+
+def check_node(machine: Machine, node: int | None) -> int:
+    """Return `node` as the core takes it if `machine` has it; None is any node."""
+    return ANY_NODE if node is None else require_int("node", node, 0, machine.nodes - 1)
+
+
+def check_address(value: object) -> int:
+    """Return `value` if it can be an address, or raise `ParameterError`."""
+    return require_int("address", value, 0, 2**64 - 1)
+
+
+class Cache:
+    """A cache of objects of one size, the kernel's ``kmem_cache``.
+
+    Made by `Allocator.create_cache`.
+
+    Examples
+    --------
+    >>> import slabq
+    >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=2), kernel="6.1")
+    >>> cache = allocator.create_cache("example", 64)
+    >>> objects = cache.alloc_bulk(3, cpu=0)
+    >>> cache.free_bulk(objects, cpu=1)
+    >>> cache.destroy()
+    0
+    """
+
+    def __init__(
+        self, core: _core.Cache, machine: Machine, name: str, size: int
+    ) -> None:
+        self._core = core
+        self._machine = machine
+        self._name = name
+        self._size = size
+
+    def __repr__(self) -> str:
+        return f"<slabq.Cache {self._name!r} of {self._size} bytes>"
+
+    @property
+    def name(self) -> str:
+        """Name of the cache."""
+        return self._name
+
+    @property
+    def size(self) -> int:
+        """Size of an object in bytes, as asked for."""
+        return self._size
+
+    def alloc(self, *, cpu: int = 0, node: int | None = None) -> int:
+        """Allocate one object.
+
+        Parameters
+        ----------
+        cpu : int, default 0
+            CPU that calls.
+        node : int, optional
+            Node asked for.
+
+        Returns
+        -------
+        int
+            Address of the object.
+
+        Raises
+        ------
+        OutOfMemory
+            If no node that may be used has a page.
+        ParameterError
+            If the machine has no such CPU or node, or the cache is destroyed.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> cache.locate(cache.alloc())
+        Place(slab=0, object_index=0, node=0)
+        """
+        cpu = check_cpu(self._machine, cpu)
+        return self._core.alloc(cpu, check_node(self._machine, node))
+
+    def free(self, address: int, *, cpu: int = 0) -> None:
+        """Give back one object.
+
+        Parameters
+        ----------
+        address : int
+            The object.
+        cpu : int, default 0
+            CPU that calls; need not be the one that allocated.
+
+        Raises
+        ------
+        CorruptionError
+            If the object is free already, not of this cache or not the start of one.
+        ParameterError
+            If the machine has no such CPU, or the cache is destroyed.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=2))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> cache.free(cache.alloc(cpu=0), cpu=1)
+        """
+        self._core.free(check_cpu(self._machine, cpu), check_address(address))
+
+    def alloc_bulk(self, count: int, *, cpu: int = 0) -> list[int]:
+        """Allocate `count` objects in one call, all or none.
+
+        Parameters
+        ----------
+        count : int
+            Number of objects.
+        cpu : int, default 0
+            CPU that calls.
+
+        Returns
+        -------
+        list of int
+            Addresses, in the order they were handed out.
+
+        Raises
+        ------
+        OutOfMemory
+            If there are not that many.
+        ParameterError
+            If the count or the CPU is not accepted, or the cache is destroyed.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> len(allocator.create_cache("example", 64).alloc_bulk(10))
+        10
+        """
+        count = require_int("count", count, 0, COUNT_MAX)
+        return self._core.alloc_bulk(check_cpu(self._machine, cpu), count)
+
+    def free_bulk(self, addresses: Iterable[int], *, cpu: int = 0) -> None:
+        """Give back objects in one call.
+
+        Parameters
+        ----------
+        addresses : iterable of int
+            The objects, each once.
+        cpu : int, default 0
+            CPU that calls.
+
+        Raises
+        ------
+        CorruptionError
+            If one of them may not be given back; then none is.
+        ParameterError
+            If the machine has no such CPU.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> cache.free_bulk(cache.alloc_bulk(10))
+        """
+        numbers = [check_address(address) for address in addresses]
+        self._core.free_bulk(check_cpu(self._machine, cpu), numbers)
+
+    def shrink(self, *, cpu: int = 0) -> int:
+        """Give empty slabs back to the machine, the kernel's ``kmem_cache_shrink``.
+
+        Parameters
+        ----------
+        cpu : int, default 0
+            CPU that calls.
+
+        Returns
+        -------
+        int
+            What the kernel's function returns: 0 if no slab is left, by policy.
+
+        Raises
+        ------
+        ParameterError
+            If the cache is destroyed.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> cache.free(cache.alloc())
+        >>> cache.shrink()
+        0
+        """
+        return self._core.shrink(check_cpu(self._machine, cpu))
+
+    def reap(self, *, cpu: int = 0, with_node: bool = False) -> None:
+        """Run one pass of SLAB's periodic reaper on one CPU.
+
+        Parameters
+        ----------
+        cpu : int, default 0
+            CPU of the pass.
+        with_node : bool, default False
+            The node's part too: shared array and free slabs.
+
+        Raises
+        ------
+        ParameterError
+            If the policy has no reaper.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=1))
+        >>> allocator.create_cache("example", 64).reap(with_node=True)
+        """
+        self._core.reap(check_cpu(self._machine, cpu), bool(with_node))
+
+    def tune(self, **values: int) -> None:
+        """Change tunables of the live cache, as writing to sysfs or slabinfo does.
+
+        Parameters
+        ----------
+        **values
+            The policy's tunables by name, such as ``cpu_partial`` or ``limit``.
+
+        Raises
+        ------
+        ParameterError
+            If the policy has no such tunable or does not accept the value.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> allocator.create_cache("example", 64).tune(min_partial=7)
+        """
+        for name, value in values.items():
+            self._core.tune(name, require_int(name, value, -(2**63), 2**63 - 1))
+
+    def check(self) -> None:
+        """Walk every structure of the cache and check that all counts add up.
+
+        Raises
+        ------
+        CorruptionError
+            If something does not; the message says what and where.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> allocator.create_cache("example", 64).check()
+        """
+        self._core.check()
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the cache, by the kernel's names.
+
+        Returns
+        -------
+        dict of str to int
+            Sums over the CPUs.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> objects = cache.alloc(), cache.alloc()
+        >>> cache.stats()["alloc_fastpath"]
+        1
+        """
+        return {name: sum(values) for name, values in self._core.counters()}
+
+    def stats_by_cpu(self) -> dict[str, list[int]]:
+        """Counters of the cache by CPU.
+
+        Returns
+        -------
+        dict of str to list of int, length cpus
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=2))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> address = cache.alloc(cpu=1)
+        >>> cache.stats_by_cpu()["alloc_slowpath"]
+        [0, 1]
+        """
+        return {name: list(values) for name, values in self._core.counters()}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Every list, array and slab of the cache as it is now.
+
+        Returns
+        -------
+        dict
+            The structures by the policy's own words.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> sorted(allocator.create_cache("example", 64).snapshot())[:2]
+        ['counters', 'counters_cpu']
+        """
+        return _parse(self._core.snapshot())
+
+    def usage(self) -> dict[str, Any]:
+        """Slabs, bytes and objects that the cache holds.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> allocator.create_cache("example", 64).usage()["slabs"]
+        0
+        """
+        return _parse(self._core.usage())
+
+    def geometry(self) -> dict[str, Any]:
+        """Order, objects a slab and limits of the cache.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slab", machine=slabq.Machine(cpus=16))
+        >>> allocator.create_cache("example", 64).geometry()["num"]
+        64
+        """
+        return _parse(self._core.describe())
+
+    def locate(self, address: int) -> Place:
+        """Where an object of the cache lies.
+
+        Parameters
+        ----------
+        address : int
+            The object.
+
+        Returns
+        -------
+        Place
+            Slab (n-th of the cache, from 0), index in the slab, node.
+
+        Raises
+        ------
+        CorruptionError
+            If it is not an object of the cache.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> cache.locate(cache.alloc()).object_index
+        0
+        """
+        return Place(*self._core.locate(check_address(address)))
+
+    def destroy(self) -> int:
+        """Give all memory of the cache back; any later use is refused.
+
+        Returns
+        -------
+        int
+            Number of objects that were still live.
+
+        Raises
+        ------
+        ParameterError
+            If the cache is destroyed already.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64)
+        >>> address = cache.alloc()
+        >>> cache.destroy()
+        1
+        """
+        return self._core.destroy()
+
+
+def _parse(text: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(text)
+    return value
+
+
+def geometry(
+    policy: Policy | str,
+    size: int,
+    *,
+    machine: Machine | str | None = None,
+    kernel: str | None = None,
+    align: int = 0,
+    hwcache_align: bool = False,
+    reclaim_account: bool = False,
+    sheaf_capacity: int = 0,
+) -> Mapping[str, Any]:
+    """Order, objects a slab and limits that a cache would have; makes none.
+
+    Parameters
+    ----------
+    policy : Policy or str
+        The policy, or its name.
+    size : int
+        Size of an object in bytes.
+    machine : Machine, str or path-like, optional
+        The machine; limits depend on its CPUs and nodes. Default: the host.
+    kernel : str, optional
+        Kernel profile of a policy given by name.
+    align : int, default 0
+        Alignment in bytes, a power of two; 0 is the policy's minimum.
+    hwcache_align, reclaim_account : bool, default False
+        The kernel's flags ``SLAB_HWCACHE_ALIGN`` and ``SLAB_RECLAIM_ACCOUNT``.
+    sheaf_capacity : int, default 0
+        Objects of a sheaf; policy `Sheaves` only.
+
+    Returns
+    -------
+    mapping
+        ``size``, ``align``, ``order``, ``num`` and the policy's limits.
+
+    Raises
+    ------
+    ParameterError
+        If the policy does not accept such a cache.
+
+    Examples
+    --------
+    >>> import slabq
+    >>> machine = slabq.Machine(cpus=16)
+    >>> found = slabq.geometry("slub", 256, machine=machine, kernel="6.1")
+    >>> found["order"], found["num"], found["cpu_partial"]
+    (1, 32, 52)
+    """
+    value = find_policy(policy, kernel=kernel)
+    text = _core.geometry(
+        find_machine(machine).core(),
+        value.name,
+        list(value.values().items()),
+        require_int("size", size, 1, SIZE_MAX),
+        require_int("align", align, 0, ALIGN_MAX),
+        flag_bits(hwcache_align=hwcache_align, reclaim_account=reclaim_account),
+        require_int("sheaf_capacity", sheaf_capacity, 0, SHEAF_CAPACITY_MAX),
+    )
+    return _parse(text)

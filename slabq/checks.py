@@ -1,0 +1,185 @@
+"""Checks of values handed in: each refusal is one line that says what is accepted."""
+
+import difflib
+import operator
+from collections.abc import Iterable, Sequence
+
+from slabq.errors import ParameterError
+
+__all__ = [
+    "closest_first",
+    "list_known",
+    "require_choice",
+    "require_int",
+    "require_switch",
+]
+
+KNOWN_MAX = 12  # names listed in a message
+_SWITCH_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+def closest_first(word: str, known: Iterable[str]) -> list[str]:
+    """Sort `known` by likeness to `word`, the most alike first.
+
+    Parameters
+    ----------
+    word : str
+        What was written.
+    known : iterable of str
+        What could have been meant.
+
+    Returns
+    -------
+    list of str
+        All of `known`; equally alike names keep their order.
+
+    Examples
+    --------
+    >>> closest_first("slubq", ["slab", "slub", "slub+q"])
+    ['slub+q', 'slub', 'slab']
+    """
+
+    def likeness(name: str) -> float:
+        return difflib.SequenceMatcher(None, word.lower(), name.lower()).ratio()
+
+    return sorted(known, key=likeness, reverse=True)
+
+
+def require_choice(what: str, value: object, known: Sequence[str]) -> str:
+    """Return `value` if it is one of `known`.
+
+    Parameters
+    ----------
+    what : str
+        What the value names, for the message.
+    value : object
+        What was given.
+    known : sequence of str
+        The accepted names.
+
+    Returns
+    -------
+    str
+        `value`.
+
+    Raises
+    ------
+    ParameterError
+        Otherwise; the message lists the known names, the closest first.
+
+    Examples
+    --------
+    >>> require_choice("engine", "native", ["native"])
+    'native'
+    """
+    if isinstance(value, str) and value in known:
+        return value
+    raise ParameterError(
+        f"unknown {what} {value!r}: known are {list_known(value, known)}"
+    )
+
+
+def list_known(value: object, known: Iterable[str]) -> str:
+    """Write the known names for a message, the closest to `value` first.
+
+    Parameters
+    ----------
+    value : object
+        What was given instead.
+    known : iterable of str
+        The accepted names.
+
+    Returns
+    -------
+    str
+        Names with commas between; of a long list the closest, and how many more.
+
+    Examples
+    --------
+    >>> list_known("slubb", ["slab", "slub"])
+    'slub, slab'
+    """
+    names = closest_first(str(value), known)
+    more = len(names) - KNOWN_MAX
+    text = ", ".join(names[:KNOWN_MAX]) or "none"
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def require_int(what: str, value: object, minimum: int, maximum: int) -> int:
+    """Return `value` as an int if it is a whole number from `minimum` to `maximum`.
+
+    Parameters
+    ----------
+    what : str
+        Name of the value, for the message.
+    value : object
+        What was given: an int or anything with ``__index__``, such as a numpy integer.
+    minimum, maximum : int
+        The accepted range, both ends included.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If it is not a whole number or not in the range.
+
+    Examples
+    --------
+    >>> require_int("cpus", 16, 1, 256)
+    16
+    """
+    accepted = f"accepted are {minimum} to {maximum}"
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        text = f"{what} is {value!r}: {accepted}, a whole number"
+        raise ParameterError(text) from None
+    if not minimum <= number <= maximum:
+        raise ParameterError(f"{what} is {number}: {accepted}")
+    return number
+
+
+def require_switch(what: str, value: object) -> bool:
+    """Return `value` as a bool if it means on or off.
+
+    Parameters
+    ----------
+    what : str
+        Name of the switch, for the message.
+    value : object
+        A bool, 0 or 1, or one of the words true, yes, on, false, no, off.
+
+    Returns
+    -------
+    bool
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> require_switch("noaliencache", "yes")
+    True
+    """
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word not in _SWITCH_WORDS:
+        raise ParameterError(f"{what} is {value!r}: accepted are true and false")
+    return _SWITCH_WORDS[word]

@@ -1,0 +1,181 @@
+"""The commands that look closely at one thing: stat, geometry, exec."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from slabq.allocator import execute
+from slabq.cache import geometry
+from slabq.cli_options import (
+    NUMBER,
+    json_option,
+    machine_options,
+    make_policies,
+    set_option,
+)
+from slabq.errors import ParameterError
+from slabq.machine import Machine
+from slabq.policy import Policy
+from slabq.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slabq.trace import Stat, Trace
+
+__all__ = ["exec_command", "geometry_command", "stat_command"]
+
+By = Literal["caller", "alloc"]
+
+_policy_option = click.option(
+    "-p", "--policy", required=True, metavar="P", help="The policy."
+)
+_kernel_option = click.option("-k", "--kernel", metavar="V", help="Kernel profile.")
+
+
+def _one_policy(policy: str, kernel: str | None, settings: "Sequence[str]") -> Policy:
+    found = make_policies(policy, kernel, settings)
+    if len(found) > 1:
+        raise ParameterError(f"policy is {policy!r}: accepted is one policy")
+    return found[0]
+
+
+@click.command("geometry")
+@_policy_option
+@_kernel_option
+@click.option("--size", type=NUMBER, required=True, help="Bytes of an object.")
+@click.option("--align", type=NUMBER, default=0, help="Alignment, a power of two.")
+@click.option("--hwcache", is_flag=True, help="SLAB_HWCACHE_ALIGN.")
+@click.option("--reclaim", is_flag=True, help="SLAB_RECLAIM_ACCOUNT.")
+@click.option("--sheaf-capacity", type=NUMBER, default=0, help="Objects of a sheaf.")
+@machine_options
+@set_option
+@json_option
+def geometry_command(
+    policy: str,
+    kernel: str | None,
+    size: Any,
+    align: Any,
+    hwcache: bool,
+    reclaim: bool,
+    sheaf_capacity: Any,
+    machine: Machine,
+    settings: "Sequence[str]",
+    as_json: bool,
+) -> None:
+    """Order, objects a slab and limits that a cache would have."""
+    value = _one_policy(policy, kernel, settings)
+    found = geometry(
+        value,
+        size,
+        machine=machine,
+        align=align,
+        hwcache_align=hwcache,
+        reclaim_account=reclaim,
+        sheaf_capacity=sheaf_capacity,
+    )
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    click.echo(f"{value.name} {value.kernel} on {machine.name}:")
+    width = max(map(len, found))
+    for name, number in found.items():
+        click.echo(f"  {name:<{width}}  {number}")
+
+
+@click.command("exec")
+@click.argument("script", metavar="SCRIPT")
+@_policy_option
+@_kernel_option
+@machine_options
+@set_option
+def exec_command(
+    script: str,
+    policy: str,
+    kernel: str | None,
+    machine: Machine,
+    settings: "Sequence[str]",
+) -> None:
+    """Run an operation SCRIPT (- is standard input) on one host thread.
+
+    Prints one JSON object a line: what each operation did, object by object.
+    """
+    value = _one_policy(policy, kernel, settings)
+    text = sys.stdin.read() if script == "-" else _read_text(script)
+    output = execute(text, value, machine=machine)
+    click.echo(output, nl=not output.endswith("\n"))
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except UnicodeDecodeError:
+        raise ParameterError(f"script {path} is not text: accepted is UTF-8") from None
+
+
+@click.command("stat")
+@click.argument("trace_path", metavar="TRACE")
+@click.option(
+    "--caller", "by", flag_value="caller", multiple=True, help="By call site."
+)
+@click.option("--alloc", "by", flag_value="alloc", multiple=True, help="By pointer.")
+@click.option(
+    "-s",
+    "--sort",
+    default="frag,hit,bytes",
+    show_default=True,
+    metavar="KEYS",
+    help="ptr, callsite, bytes, hit, pingpong, frag; commas between.",
+)
+@click.option("-l", "--line", "limit", type=NUMBER, help="Rows to print.")
+@click.option("--raw-ip", is_flag=True, help="Call sites as the trace has them.")
+@json_option
+def stat_command(
+    trace_path: str,
+    by: "Sequence[By]",
+    sort: str,
+    limit: Any,
+    raw_ip: bool,
+    as_json: bool,
+) -> None:
+    """Print what `perf kmem stat` says of TRACE: same columns, same numbers.
+
+    Without --caller and --alloc, the summary alone.
+    """
+    from slabq.trace import read_trace
+
+    if isinstance(limit, str):
+        raise ParameterError(f"line is {limit!r}: accepted are whole numbers from 0 on")
+    with ProgressBar(f"reading {Path(trace_path).name}") as bar:
+        trace = read_trace(trace_path, progress=bar)
+    stats = [
+        trace.stat(cast(By, kind), sort=sort, limit=limit, raw_ip=raw_ip)
+        for kind in dict.fromkeys(by) or ["caller"]
+    ]
+    if as_json:
+        click.echo(json.dumps(_stat_json(trace, stats if by else [], limit)))
+        return
+    tables = [stat.table for stat in stats] if by else []
+    click.echo("".join([*tables, stats[0].summary]), nl=False)
+
+
+def _stat_json(
+    trace: "Trace", stats: "Sequence[Stat]", limit: int | None
+) -> dict[str, Any]:
+    totals = trace.stat("caller", limit=0).totals
+    document: dict[str, Any] = {"totals": totals, "trace": trace.summary}
+    for stat in stats:
+        names = stat.rows.dtype.names or ()
+        lines = [
+            dict(zip(names, row, strict=True)) for row in stat.rows[:limit].tolist()
+        ]
+        for line, frag in zip(lines, stat.frag.tolist(), strict=False):
+            site = line["call_site"]
+            known = site < len(trace.call_sites)
+            line["call_site"] = trace.call_sites[site] if known else None
+            line["frag"] = frag
+        document[stat.by] = lines
+    return document

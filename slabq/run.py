@@ -1,0 +1,440 @@
+"""A run is one workload under one policy on one machine; a sweep is many of them."""
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, cast
+
+from slabq import _core
+from slabq.checks import list_known, require_int
+from slabq.errors import ParameterError
+from slabq.machine import Machine, find_machine
+from slabq.policy import Policy, find_policy, policy_names
+from slabq.progress import ProgressBar, ProgressFunction
+from slabq.result import REPLAY, Result
+from slabq.results import Results
+from slabq.workload import Value, Workload, find_workload
+
+if TYPE_CHECKING:
+    from slabq.trace import Trace
+
+__all__ = ["ENGINES", "replay", "run", "sweep"]
+
+ENGINES = ("native",)
+REPEAT_MAX = 10_000
+SEED_MAX = 2**64 - 1 - REPEAT_MAX
+
+Progress = ProgressFunction | bool | None
+Options = Sequence[tuple[str, int]]
+
+
+def check_engine(engine: object) -> str:
+    """Return `engine` if it is one of this build, or raise `ParameterError`."""
+    if engine in ENGINES:
+        return str(engine)
+    raise ParameterError(
+        f"unknown engine {engine!r}: accepted: {list_known(engine, ENGINES)}"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One configuration to run; all of it plain values, so it may travel."""
+
+    work: "Workload | Trace"
+    policy: Policy
+    machine: Machine
+    engine: str
+    seed: int
+    trace_path: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the workload."""
+        return self.work.name if isinstance(self.work, Workload) else REPLAY
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Parameters of the workload."""
+        if isinstance(self.work, Workload):
+            return self.work.parameters
+        return {"trace": self.trace_path}
+
+    def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
+        """Run the job's repeat `number`, from 0, and return its sample."""
+        seed = self.seed + number
+        machine = self.machine.core(seed)
+        options: Options = list(self.policy.values().items())
+        name = self.policy.name
+        if isinstance(self.work, Workload):
+            numbers = self.work.numbers()
+            text = _core.run(
+                machine, name, options, self.work.name, numbers, seed, progress
+            )
+        else:
+            core = self.work._core
+            text = _core.replay(machine, name, options, core, seed, progress)
+        return {"seed": seed, **json.loads(text)}
+
+    def result(self, samples: Sequence[Mapping[str, Any]]) -> Result:
+        """Return the result that `samples`, one of each repeat, make."""
+        return Result(
+            workload=self.name,
+            policy=self.policy,
+            machine=self.machine,
+            engine=self.engine,
+            seed=self.seed,
+            parameters=self.parameters,
+            samples=samples,
+            source=None if isinstance(self.work, Workload) else self.work,
+        )
+
+
+def _measure(job: Job, number: int) -> dict[str, Any]:
+    return job.measure(number, None)
+
+
+def measure_jobs(
+    jobs: Sequence[Job],
+    *,
+    repeat: int = 1,
+    executor: Executor | None = None,
+    progress: Progress = None,
+) -> Results:
+    """Run every job `repeat` times: round after round, so that drift meets all alike.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        What to run.
+    repeat : int, default 1
+        Number of rounds.
+    executor : concurrent.futures.Executor, optional
+        Who runs them. The native engine needs the host for itself, so its jobs are
+        handed over one at a time.
+    progress : callable or bool, optional
+        As for `run`.
+
+    Returns
+    -------
+    Results
+        In the order of the jobs.
+
+    Raises
+    ------
+    ParameterError
+        If the number of repeats is not accepted.
+
+    Examples
+    --------
+    >>> len(measure_jobs([]))
+    0
+    """
+    repeat = require_int("repeat", repeat, 1, REPEAT_MAX)
+    turns = [(number, job) for number in range(repeat) for job in jobs]
+    if executor is not None:
+        samples = _run_turns_on(turns, executor)
+    else:
+        samples = _run_turns_here(turns, progress)
+    return Results(
+        job.result(samples[index :: len(jobs)]) for index, job in enumerate(jobs)
+    )
+
+
+def _run_turns_on(
+    turns: Sequence[tuple[int, Job]], executor: Executor
+) -> list[dict[str, Any]]:
+    return [executor.submit(_measure, job, number).result() for number, job in turns]
+
+
+def _run_turns_here(
+    turns: Sequence[tuple[int, Job]], progress: Progress
+) -> list[dict[str, Any]]:
+    if callable(progress):
+        return _run_turns_with(turns, _Parts(progress, len(turns)))
+    title = turns[0][1].name if turns else ""
+    show = None if progress is None else bool(progress)
+    with ProgressBar(title, len(turns), show=show) as bar:
+        return _run_turns_with(turns, bar)
+
+
+class _Parts:
+    """Gives a caller's function the fraction of the whole."""
+
+    def __init__(self, function: ProgressFunction, total: int) -> None:
+        self._function, self._total, self._done = function, total, 0
+
+    def __call__(self, fraction: float) -> None:
+        self._function((self._done + fraction) / self._total)
+
+    def next_part(self) -> None:
+        self._done += 1
+        self(0.0)
+
+
+def _run_turns_with(
+    turns: Sequence[tuple[int, Job]], progress: ProgressBar | _Parts
+) -> list[dict[str, Any]]:
+    samples = []
+    for number, job in turns:
+        samples.append(job.measure(number, progress))
+        progress.next_part()
+    return samples
+
+
+def run(
+    workload: Workload | str,
+    *,
+    policy: Policy | str,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    engine: str = "native",
+    kernel: str | None = None,
+    seed: int = 1,
+    repeat: int = 1,
+    progress: Progress = None,
+    **parameters: Value,
+) -> Result:
+    """Run a workload under one policy.
+
+    Parameters
+    ----------
+    workload : Workload or str
+        The workload, or its name: ``slabq workloads`` lists them.
+    policy : Policy or str
+        The policy, or its name.
+    machine : Machine, str or path-like, optional
+        The machine, the name of a preset, or a machine file. Default: the host.
+    engine : str, default "native"
+        ``native``: real threads and wall-clock time on this host.
+    kernel : str, optional
+        Kernel profile of a policy given by name. Default: the newest that has it.
+    seed : int, default 1
+        Seed of all random choices; the n-th repeat has ``seed + n``.
+    repeat : int, default 1
+        How often to run.
+    progress : callable or bool, optional
+        A function that is called with the fraction done; False for no progress bar.
+        Default: a bar on a terminal, if it takes longer than two seconds.
+    **parameters
+        Parameters of the workload that differ from its defaults.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ParameterError
+        If a name or a value is not accepted.
+    OutOfMemory
+        If the machine's memory does not suffice.
+    KeyboardInterrupt
+        On Ctrl-C; the run is stopped and its memory given back.
+
+    Examples
+    --------
+    >>> import slabq
+    >>> result = slabq.run("hackbench", policy="slab", machine=slabq.Machine(cpus=2),
+    ...                    groups=1, loops=10)
+    >>> result.operations  # one group: 20 senders, 20 receivers, 10 loops
+    4000
+    """
+    job = Job(
+        find_workload(workload, **parameters),
+        find_policy(policy, kernel=kernel),
+        find_machine(machine),
+        check_engine(engine),
+        require_int("seed", seed, 0, SEED_MAX),
+    )
+    return measure_jobs([job], repeat=repeat, progress=progress)[0]
+
+
+def replay(
+    trace: "Trace | str | os.PathLike[str]",
+    *,
+    policy: Policy | str,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    engine: str = "native",
+    kernel: str | None = None,
+    seed: int = 1,
+    repeat: int = 1,
+    progress: Progress = None,
+) -> Result:
+    """Run the allocations and frees of a recorded kernel trace under one policy.
+
+    Parameters
+    ----------
+    trace : Trace, str or path-like
+        The trace, or a file that `read_trace` takes.
+    policy, machine, engine, kernel, seed, repeat, progress
+        As for `run`.
+
+    Returns
+    -------
+    Result
+        ``result.sample["trace"]`` counts what the trace itself was like.
+
+    Raises
+    ------
+    ParameterError
+        If a name or a value is not accepted.
+    TraceFormatError
+        If the file is not a kmem trace.
+    OutOfMemory
+        If the machine's memory does not suffice.
+
+    Examples
+    --------
+    >>> import slabq
+    >>> result = slabq.replay(slabq.bundled_trace_path(), policy="slub",
+    ...                       machine=slabq.Machine(cpus=2))
+    >>> result.sample["trace"]["lost"]
+    0
+    """
+    job = Job(
+        open_trace(trace, progress),
+        find_policy(policy, kernel=kernel),
+        find_machine(machine),
+        check_engine(engine),
+        require_int("seed", seed, 0, SEED_MAX),
+        trace_path(trace),
+    )
+    return measure_jobs([job], repeat=repeat, progress=progress)[0]
+
+
+def trace_path(trace: "Workload | Trace | str | os.PathLike[str]") -> str:
+    """Path that `trace` was given as; empty for a trace in memory."""
+    return os.fspath(trace) if isinstance(trace, str | os.PathLike) else ""
+
+
+def open_trace(
+    trace: "Trace | str | os.PathLike[str]", progress: Progress = None
+) -> "Trace":
+    """Return the trace that is meant: `trace` itself, or read from that file."""
+    if not isinstance(trace, str | os.PathLike):
+        return trace
+    from slabq.trace import read_trace
+
+    show = None if progress is None or callable(progress) else bool(progress)
+    with ProgressBar(f"reading {os.path.basename(trace)}", show=show) as bar:
+        return read_trace(trace, progress=bar)
+
+
+def _listed(value: object) -> list[Any]:
+    """Return what is swept over: a list, tuple, range or array; else the one value."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        return [value]
+    return list(value)
+
+
+def sweep(
+    workload: "Workload | Trace | str | os.PathLike[str]",
+    *,
+    policy: Policy | str | Sequence[Policy | str] | None = None,
+    machine: Machine | str | Sequence[Machine | str] | None = None,
+    engine: str | Sequence[str] = "native",
+    kernel: str | Sequence[str | None] | None = None,
+    seed: int = 1,
+    repeat: int = 1,
+    executor: Executor | None = None,
+    progress: Progress = None,
+    **parameters: Value | Sequence[Value],
+) -> Results:
+    """Run a workload under every combination of the values given as lists.
+
+    Parameters
+    ----------
+    workload : Workload, str, Trace or path
+        The workload, its name, or a recorded trace: itself or as a `pathlib.Path`.
+    policy : Policy or str, or a list of them, optional
+        Default: every policy of this build. The first is the baseline of tables.
+    machine, engine, kernel
+        As for `run`, or a list.
+    seed, repeat, progress
+        As for `run`. The repeats go round: every configuration once, then again.
+    executor : concurrent.futures.Executor, optional
+        Who runs the configurations, dask's included. A native run needs the host for
+        itself, so native runs are handed to the executor one at a time.
+    **parameters
+        Parameters of the workload, each one value or a list.
+
+    Returns
+    -------
+    Results
+        The policy varies fastest, then the parameters from the last to the first, then
+        kernel, engine and machine.
+
+    Raises
+    ------
+    ParameterError
+        If a name or a value is not accepted; before anything has run.
+
+    Examples
+    --------
+    >>> import slabq
+    >>> rs = slabq.sweep("hackbench", policy=["slab", "slub"], groups=[1, 2], loops=5,
+    ...                  machine=slabq.Machine(cpus=2))
+    >>> [(r.parameters["groups"], r.policy.name) for r in rs]
+    [(1, 'slab'), (1, 'slub'), (2, 'slab'), (2, 'slub')]
+    """
+    policies = list(policy_names()) if policy is None else _listed(policy)
+    seed = require_int("seed", seed, 0, SEED_MAX)
+    find_work = _work_maker(workload, progress)
+    path = "" if isinstance(workload, str) else trace_path(workload)
+    names = list(parameters)
+    jobs = [
+        Job(
+            find_work(dict(zip(names, values, strict=True))),
+            find_policy(one, kernel=release),
+            find_machine(computer),
+            check_engine(kind),
+            seed,
+            path,
+        )
+        for computer in _listed(machine)
+        for kind in _listed(engine)
+        for release in _listed(kernel)
+        for values in itertools.product(*map(_listed, parameters.values()))
+        for one in policies
+    ]
+    return measure_jobs(jobs, repeat=repeat, executor=executor, progress=progress)
+
+
+def _work_maker(
+    workload: "Workload | Trace | str | os.PathLike[str]", progress: Progress
+) -> "Callable[[Mapping[str, Value]], Workload | Trace]":
+    trace = None
+    if not isinstance(workload, Workload | str):
+        trace = open_trace(workload, progress)
+
+    def make(parameters: Mapping[str, Value]) -> "Workload | Trace":
+        if trace is None:
+            return find_workload(cast(Workload | str, workload), **parameters)
+        if parameters:
+            name = next(iter(parameters))
+            raise ParameterError(f"parameter {name!r} with a trace: accepted are none")
+        return trace
+
+    return make
+
+
+def repeat_result(result: Result) -> Result:
+    """Run again what made `result`; see `Result.repeat`."""
+    path = str(result.parameters.get("trace", ""))
+    work: Workload | Trace
+    if result.workload != REPLAY:
+        work = Workload(result.workload, result.parameters)
+    elif result.source is not None:
+        work = result.source
+    elif os.path.exists(path):
+        work = open_trace(path)
+    else:
+        raise ParameterError(
+            f"trace file {path!r} of the result is not there: accepted is the file it "
+            "was replayed from"
+        )
+    job = Job(work, result.policy, result.machine, result.engine, result.seed, path)
+    return measure_jobs([job], repeat=result.repeat_count)[0]

@@ -1,0 +1,239 @@
+"""A workload is what is run on a policy: a built-in program and its parameters.
+
+The programs, their parameters and the accepted ranges are the C core's. Here they
+become checked values, with the option letters of the original programs.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from slabq import _core
+from slabq.checks import require_choice, require_int, require_switch
+from slabq.errors import ParameterError
+
+__all__ = [
+    "Parameter",
+    "Workload",
+    "find_workload",
+    "parse_old_hackbench",
+    "workload_kinds",
+]
+
+_OLD_MODES = {"process": "process", "thread": "thread", "threads": "thread"}
+# Words for numbered choices, in the order of their numbers.
+_WORDS: Mapping[tuple[str, str], Sequence[str]] = {
+    ("hackbench", "mode"): ("process", "thread"),
+}
+# Option letters and long names of the original programs.
+_OPTIONS: Mapping[tuple[str, str], Sequence[str]] = {
+    ("hackbench", "groups"): ("-g", "--groups"),
+    ("hackbench", "loops"): ("-l", "--loops"),
+    ("hackbench", "message_bytes"): ("-s", "--datasize", "--message-bytes"),
+    ("hackbench", "fds"): ("-f", "--fds"),
+    ("hackbench", "pipe"): ("--pipe",),
+}
+
+
+Value = int | str
+
+
+class Parameter(NamedTuple):
+    """One parameter of a workload: its default, its range, and what it is."""
+
+    workload: str
+    name: str
+    default: int
+    minimum: int
+    maximum: int
+    about: str
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Words for the values from 0 on; empty if it is a plain number."""
+        return _WORDS.get((self.workload, self.name), ())
+
+    @property
+    def is_switch(self) -> bool:
+        """True for a parameter that is on or off."""
+        return not self.words and (self.minimum, self.maximum) == (0, 1)
+
+    @property
+    def option_names(self) -> Sequence[str]:
+        """Names on the command line."""
+        default = ("--" + self.name.replace("_", "-"),)
+        return _OPTIONS.get((self.workload, self.name), default)
+
+    @property
+    def default_value(self) -> Value:
+        """The default, as a `Workload` holds it."""
+        return self.words[self.default] if self.words else self.default
+
+    def check(self, value: object) -> Value:
+        """Return `value` as a `Workload` holds it, or raise `ParameterError`."""
+        if self.words:
+            return require_choice(self.name, value, self.words)
+        if self.is_switch:
+            return int(require_switch(self.name, value))
+        return require_int(self.name, value, self.minimum, self.maximum)
+
+    def number(self, value: Value) -> int:
+        """Return the number that the core takes for a checked `value`."""
+        return self.words.index(value) if isinstance(value, str) else value
+
+
+class Kind(NamedTuple):
+    """A built-in workload: its name, what it is, its parameters by name."""
+
+    name: str
+    about: str
+    parameters: Mapping[str, Parameter]
+
+
+@functools.cache
+def workload_kinds() -> Mapping[str, Kind]:
+    """Read the built-in workloads from the core.
+
+    Returns
+    -------
+    mapping of str to Kind
+        By name, each with ``name``, ``about`` and ``parameters``.
+
+    Examples
+    --------
+    >>> workload_kinds()["hackbench"].parameters["fds"].default
+    20
+    """
+    return {
+        name: Kind(name, about, {row[0]: Parameter(name, *row) for row in rows})
+        for name, about, rows in _core.workloads()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A built-in workload with every parameter set.
+
+    Parameters
+    ----------
+    name : str
+        Name of the workload.
+    parameters : mapping of str to int or str, optional
+        Values that differ from the defaults.
+
+    Raises
+    ------
+    ParameterError
+        If the workload or a parameter is not known, or a value not accepted.
+
+    Examples
+    --------
+    >>> Workload("hackbench", {"groups": 2}).parameters["groups"]
+    2
+    """
+
+    name: str
+    parameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kinds = workload_kinds()
+        require_choice("workload", self.name, list(kinds))
+        known = kinds[self.name].parameters
+        for name in self.parameters:
+            require_choice(f"parameter of {self.name}", name, list(known))
+        values = {
+            name: parameter.check(self.parameters[name])
+            if name in self.parameters
+            else parameter.default_value
+            for name, parameter in known.items()
+        }
+        object.__setattr__(self, "parameters", values)
+
+    def numbers(self) -> list[tuple[str, int]]:
+        """Return the parameters as the core takes them.
+
+        Returns
+        -------
+        list of (str, int)
+
+        Examples
+        --------
+        >>> dict(Workload("hackbench", {"loops": 3}).numbers())["loops"]
+        3
+        """
+        known = workload_kinds()[self.name].parameters
+        return [(name, known[name].number(v)) for name, v in self.parameters.items()]
+
+
+def find_workload(workload: Workload | str, **parameters: Value) -> Workload:
+    """Return the workload that is meant.
+
+    Parameters
+    ----------
+    workload : Workload or str
+        A workload value or the name of a built-in one.
+    **parameters
+        Parameters that differ from the value's or from the defaults.
+
+    Returns
+    -------
+    Workload
+
+    Raises
+    ------
+    ParameterError
+        If the workload or a parameter is not known, or a value not accepted.
+
+    Examples
+    --------
+    >>> find_workload("hackbench", groups=3).parameters["groups"]
+    3
+    """
+    if isinstance(workload, Workload):
+        return Workload(workload.name, {**workload.parameters, **parameters})
+    if not isinstance(workload, str):
+        raise ParameterError(
+            f"workload is {workload!r}: accepted are a slabq.Workload and a name"
+        )
+    return Workload(workload, parameters)
+
+
+def parse_old_hackbench(words: Sequence[str]) -> dict[str, Value]:
+    """Read the old form of hackbench's arguments, ``GROUPS [process|thread] [LOOPS]``.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The words, as in ``100 process 2000``.
+
+    Returns
+    -------
+    dict
+        Parameters of the workload.
+
+    Raises
+    ------
+    ParameterError
+        If the words are not of this form.
+
+    Examples
+    --------
+    >>> parse_old_hackbench(["100", "process", "2000"])
+    {'groups': 100, 'mode': 'process', 'loops': 2000}
+    """
+    found: dict[str, Value] = {}
+    left = list(words)
+    if left and left[0].isdecimal():
+        found["groups"] = int(left.pop(0))
+        if left and left[0] in _OLD_MODES:
+            found["mode"] = _OLD_MODES[left.pop(0)]
+        if left and left[0].isdecimal():
+            found["loops"] = int(left.pop(0))
+    if left:
+        text = " ".join(words)
+        raise ParameterError(
+            f"hackbench arguments are {text!r}: accepted is the form "
+            '"100 process 2000" (groups, process or thread, loops)'
+        )
+    return found

@@ -197,8 +197,10 @@ void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps)
 
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber)
 {
-    uint64_t start_ps = machine->latest_ps;
+    uint64_t start_ps;
     uint32_t cpu_count = machine->base.topology.cpu_count;
+    (void)pthread_mutex_lock(&machine->mutex);
+    start_ps = machine->latest_ps;
     for (uint32_t i = 0; i < cpu_count; i++)
         start_ps = sq_max_u64(start_ps, machine->cpus[i].now_ps);
     machine->is_running = true;
@@ -241,6 +243,7 @@ void sim_run_end(struct sim_machine *machine)
         cpu->is_active = cpu->is_blocked = cpu->is_idle = false;
         cpu->scopes.depth = 0;
     }
+    (void)pthread_mutex_unlock(&machine->mutex);
 }
 
 /* ---- events ---- */
@@ -584,12 +587,13 @@ static sq_cpu *sim_cpu_at(sq_machine *machine, uint32_t index)
     return &sim_of(machine)->cpus[index].base;
 }
 
-/* Outside a run: what this CPU does comes after what the last one did. */
+/* Outside a run: what this CPU does comes after what the last one did. One host thread at a
+ * time, which is no other CPU meanwhile. */
 static sq_cpu *sim_cpu_enter(sq_machine *base, uint32_t index)
 {
     struct sim_machine *machine = sim_of(base);
     struct sq_sim_cpu *cpu = sq_sim_of(sim_cpu_at(base, index));
-    SQ_ASSERT(!machine->is_running);
+    (void)pthread_mutex_lock(&machine->mutex);
     cpu->now_ps = sq_max_u64(cpu->now_ps, machine->latest_ps);
     cpu->scope_since_ps = cpu->now_ps;
     return &cpu->base;
@@ -600,6 +604,7 @@ static void sim_cpu_leave(sq_cpu *base)
     struct sq_sim_cpu *cpu = sq_sim_of(base);
     SQ_ASSERT(base->irq_depth == 0 && base->held_count == 0);
     cpu->sim->latest_ps = sq_max_u64(cpu->sim->latest_ps, cpu->now_ps);
+    (void)pthread_mutex_unlock(&cpu->sim->mutex);
 }
 
 static bool sim_profile(sq_machine *base, uint64_t *scope_ps, bool restart)
@@ -630,6 +635,7 @@ static void sim_destroy(sq_machine *base)
     if (machine->lines != NULL)
         (void)munmap(machine->lines, base->region_bytes / SQ_LINE_SIZE * 8);
     sim_caches_free(machine);
+    (void)pthread_mutex_destroy(&machine->mutex);
     free(machine->cpus);
     free(machine);
 }
@@ -740,6 +746,7 @@ int sq_sim_machine_create(const struct sq_machine_config *config,
     int code;
     if (machine == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a machine");
+    (void)pthread_mutex_init(&machine->mutex, NULL);
     machine->base.ops = &sim_ops;
     machine->base.engine = "sim";
     machine->base.topology = config->topology;

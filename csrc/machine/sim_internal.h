@@ -28,6 +28,7 @@ struct sim_machine {
     struct sim_resource *bus; /* one a socket */
     struct sim_resource memory[SQ_NODE_MAX], link[SQ_NODE_MAX];
     /* -- CPUs -- */
+    pthread_mutex_t mutex; /* held by the host thread that is a CPU, or runs a run */
     struct sq_sim_cpu *cpus;
     uint64_t latest_ps; /* of a CPU that was left, outside a run */
     struct sq_rng rng;  /* faults, and who gets an unfair lock */

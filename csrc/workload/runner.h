@@ -78,7 +78,7 @@ struct sq_runner_ops {
     int (*run)(struct sq_runner *runner, struct sq_error *error);
 };
 
-extern const struct sq_runner_ops sq_runner_native;
+extern const struct sq_runner_ops sq_runner_native, sq_runner_sim;
 
 /* The n-th built-in workload, NULL past the last. */
 const struct sq_workload *sq_workload_at(uint32_t n);

@@ -50,6 +50,9 @@
  *       distance is on.
  *   sq_scope_enter(cpu, SCOPE), sq_scope_leave(cpu, SCOPE)    names for the profile, and
  *       the path's own instructions (SQ_SCOPES in machine_base.h)
+ *   SQ_IN_SCOPE(cpu, SCOPE);                the rest of the block is in the scope
+ *   sq_touch_local(cpu, address, bytes)     a line of the CPU's own that a path changes:
+ *       free natively in any case
  *
  * For the engines' own parts and the workloads, not for policies
  *   sq_now_ns(cpu)                          the machine's clock

@@ -38,6 +38,7 @@
     X(SLAB, "slab_lock")       /* one slab */                                          \
     X(LIST, "list_lock")       /* one node's slab lists */                             \
     X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
+    X(BOOK, "book_lock")       /* slabq's own records, which no kernel keeps: free */   \
     X(META, "meta_lock")       /* memory for the allocator's own structures */         \
     X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
     X(ZONE, "zone_lock")       /* one node's free pages */                             \

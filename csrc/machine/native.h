@@ -255,7 +255,15 @@ static inline void sq_touch_write(sq_cpu *cpu, const void *address, size_t bytes
     sq_touch_read(cpu, address, bytes);
 }
 
+static inline void sq_touch_local(sq_cpu *cpu, const void *address, size_t bytes)
+{
+    (void)cpu;
+    (void)address;
+    (void)bytes;
+}
+
 #define sq_scope_enter(cpu, scope) ((void)(cpu))
 #define sq_scope_leave(cpu, scope) ((void)(cpu))
+#define SQ_IN_SCOPE(cpu, scope)    ((void)(cpu))
 
 #endif

@@ -234,11 +234,10 @@ struct sq_page *sq_pages_alloc(sq_cpu *cpu, uint32_t order, int32_t node, uint32
     SQ_ASSERT(order <= SQ_PAGE_ORDER_MAX && from < cpu->machine->topology.node_count);
     if (sq_fault_pages(cpu))
         return NULL;
-    sq_scope_enter(cpu, PAGE_ALLOC);
+    SQ_IN_SCOPE(cpu, PAGE_ALLOC);
     page = nodes_take(cpu, from, order, flags, false);
     if (page == NULL && !(flags & SQ_PAGES_NOWAIT))
         page = nodes_take(cpu, from, order, flags, true);
-    sq_scope_leave(cpu, PAGE_ALLOC);
     if (page == NULL)
         return NULL;
     page->state = SQ_PAGE_BLOCK;
@@ -261,6 +260,8 @@ void sq_pages_free(sq_cpu *cpu, struct sq_page *page)
     uint32_t order = page->order, node = page->node;
     SQ_ASSERT(page->state != SQ_PAGE_FREE && page->state != SQ_PAGE_PCP &&
               page->state != SQ_PAGE_TAIL);
+    SQ_IN_SCOPE(cpu, PAGE_FREE);
+    sq_touch_write(cpu, page, sizeof(*page));
     for (uint32_t i = 1; i < 1u << order; i++) {
         page[i].state = SQ_PAGE_FREE;
         page[i].head_offset = 0;

@@ -413,6 +413,12 @@ static void lock_take(struct sq_sim_cpu *cpu, sq_lock *lock)
 void sq_sim_lock_acquire(sq_cpu *base, sq_lock *lock)
 {
     struct sq_sim_cpu *cpu = sq_sim_of(base);
+    if (lock->lock_class == SQ_LOCK_BOOK) { /* held between no two events */
+        SQ_ASSERT(lock->holder == 0);
+        lock->holder = (uint16_t)(base->index + 1);
+        cpu->strict_ps = UINT64_MAX; /* until it is let go */
+        return;
+    }
     sq_sim_event(cpu, SIM_EVENT_LOCK);
     if (lock->holder != 0)
         lock_wait(cpu, lock);
@@ -457,6 +463,12 @@ void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
 {
     struct sq_sim_cpu *cpu = sq_sim_of(base);
     SQ_ASSERT(sq_lock_is_held_by(base, lock)); /* released by a CPU that has it not */
+    if (lock->lock_class == SQ_LOCK_BOOK) {
+        lock->holder = 0;
+        if (cpu->costs->strict)
+            cpu->strict_ps = cpu->horizon_ps;
+        return;
+    }
     if (cpu->costs->strict)
         sq_sim_event(cpu, SIM_EVENT_RELEASE);
     lock_forget(cpu, lock);

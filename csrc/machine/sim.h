@@ -360,6 +360,11 @@ static inline void sq_touch_write(sq_cpu *cpu, const void *address, size_t bytes
     sq_sim_touch(cpu, address, bytes, SIM_WRITE);
 }
 
+static inline void sq_touch_local(sq_cpu *cpu, const void *address, size_t bytes)
+{
+    sq_sim_touch(cpu, address, bytes, SIM_WRITE);
+}
+
 /* Book the time since the last change of scope on the innermost one. */
 static inline void sq_sim_book(struct sq_sim_cpu *cpu)
 {
@@ -389,5 +394,27 @@ static inline void sq_sim_scope_leave(sq_cpu *base, enum sq_scope scope)
 
 #define sq_scope_enter(cpu, scope) sq_sim_scope_enter(cpu, SQ_SCOPE_##scope)
 #define sq_scope_leave(cpu, scope) sq_sim_scope_leave(cpu, SQ_SCOPE_##scope)
+
+/* A scope that ends with the block it is in, however that is left. */
+struct sq_sim_in_scope {
+    sq_cpu *cpu;
+    enum sq_scope scope;
+};
+
+static inline struct sq_sim_in_scope sq_sim_scope_begin(sq_cpu *cpu, enum sq_scope scope)
+{
+    sq_sim_scope_enter(cpu, scope);
+    return (struct sq_sim_in_scope){cpu, scope};
+}
+
+static inline void sq_sim_scope_end(const struct sq_sim_in_scope *in)
+{
+    sq_sim_scope_leave(in->cpu, in->scope);
+}
+
+#define SQ_IN_SCOPE(cpu, scope)                                                        \
+    const struct sq_sim_in_scope SQ_CAT(sq_in_scope_, __LINE__)                        \
+        __attribute__((cleanup(sq_sim_scope_end))) =                                   \
+            sq_sim_scope_begin(cpu, SQ_SCOPE_##scope)
 
 #endif

@@ -125,6 +125,7 @@ static struct slab *slab_grow(sq_cpu *cpu, struct slab_cache *cache,
 {
     struct slab_node *node = cache->node[node_index];
     bool is_colour_first = !cache->grows_filled;
+    SQ_IN_SCOPE(cpu, SLAB_GROW);
     uint64_t offset = is_colour_first ? slab_next_colour(cpu, cache, node) : 0;
     struct sq_page *page =
         slab_wait_for_pages(cpu, cache, (int32_t)node_index, flags | SQ_ALLOC_THISNODE);
@@ -139,6 +140,7 @@ static struct slab *slab_grow(sq_cpu *cpu, struct slab_cache *cache,
 static struct slab *slab_grow_anywhere(sq_cpu *cpu, struct slab_cache *cache,
                                        uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLAB_GROW);
     struct sq_page *page = slab_wait_for_pages(cpu, cache, (int32_t)cpu->node, flags);
     if (page == NULL)
         return NULL;
@@ -222,6 +224,7 @@ SLAB_SLOW void *slab_refill(sq_cpu *cpu, struct slab_cache *cache, uint32_t flag
 {
     struct slab_node *node = cache->node[cpu->node];
     struct array_cache *array = slab_array_of(cache, cpu->index);
+    SQ_IN_SCOPE(cpu, SLAB_REFILL);
     sq_count(cpu, &cache->base, SLAB_ALLOCMISS);
     for (;;) {
         uint32_t batch = refill_batch(cache, array);
@@ -343,6 +346,8 @@ static inline void *slab_alloc_hit(sq_cpu *cpu, struct slab_cache *cache, int32_
         return NULL;
     array->avail = avail - 1;
     array->touched = 1;
+    sq_touch_local(cpu, array, sizeof(*array));
+    sq_touch_local(cpu, &array->entry[avail - 1], sizeof(void *));
     sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
     return array->entry[avail - 1];
 }
@@ -368,6 +373,7 @@ SLAB_SLOW void *slab_alloc_miss(sq_cpu *cpu, struct slab_cache *cache, int32_t n
 static void *slab_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
     void *object;
+    SQ_IN_SCOPE(cpu, SLAB_ALLOC);
     sq_irq_save(cpu);
     object = slab_alloc_hit(cpu, slab_cache_of(base), node);
     if (object == NULL)
@@ -419,6 +425,7 @@ static void free_block(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *
     sq_lock_assert_held(cpu, &node->list_lock);
     for (uint32_t i = 0; i < count; i++) {
         struct slab *slab = slab_of_object(cpu, cache, objects[i]);
+        SQ_IN_SCOPE(cpu, SLAB_PUT);
         sq_touch_write(cpu, slab, sizeof(*slab));
         sq_touch_write(cpu, slab->list.prev, sizeof(struct sq_list));
         sq_touch_write(cpu, slab->list.next, sizeof(struct sq_list));
@@ -444,6 +451,7 @@ SLAB_SLOW void slab_flush(sq_cpu *cpu, struct slab_cache *cache,
     struct array_cache *shared;
     struct sq_list doomed;
     uint32_t batch = array->batchcount, room;
+    SQ_IN_SCOPE(cpu, SLAB_FLUSH);
     sq_list_init(&doomed);
     sq_count(cpu, &cache->base, SLAB_FREEMISS);
     sq_lock_acquire(cpu, &node->list_lock);
@@ -489,6 +497,7 @@ SLAB_SLOW void slab_free_alien(sq_cpu *cpu, struct slab_cache *cache, void *obje
     struct alien_cache *alien = cache->node[cpu->node]->alien[target];
     struct slab_node *home = cache->node[target];
     struct sq_list doomed;
+    SQ_IN_SCOPE(cpu, SLAB_ALIEN);
     sq_list_init(&doomed);
     sq_count(cpu, &cache->base, SLAB_NODE_FREES);
     if (alien != NULL) {
@@ -530,6 +539,8 @@ static inline bool slab_free_hit(sq_cpu *cpu, struct slab_cache *cache, void *ob
         return false;
     array->entry[avail] = object;
     array->avail = avail + 1;
+    sq_touch_local(cpu, array, sizeof(*array));
+    sq_touch_local(cpu, &array->entry[avail], sizeof(void *));
     sq_count(cpu, &cache->base, SLAB_FREEHIT);
     return true;
 }
@@ -563,6 +574,7 @@ SLAB_SLOW void slab_free_rest(sq_cpu *cpu, struct slab_cache *cache, void *objec
 static void slab_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
     struct slab_cache *cache = slab_cache_of(base);
+    SQ_IN_SCOPE(cpu, SLAB_FREE);
     sq_irq_save(cpu);
     if (cache->has_nodes || !slab_free_hit(cpu, cache, object)) {
         slab_free_rest(cpu, cache, object);

@@ -82,6 +82,7 @@ static inline void *slab_take(sq_cpu *cpu, const struct slab_cache *cache,
                               struct slab *slab)
 {
     uint32_t index;
+    SQ_IN_SCOPE(cpu, SLAB_GET);
     SQ_ASSERT_INTERNAL(slab->inuse < cache->geometry.object_count);
     if (cache->is_classic) {
         index = slab->free;

@@ -54,6 +54,7 @@ static inline void slub_cpu_set_free(const struct slub_cache *cache,
 static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
                               struct sq_page *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_UNFREEZE);
     struct slub_node *node = NULL;
     struct sq_page *surplus = NULL, *page;
     while ((page = first) != NULL) {
@@ -202,6 +203,7 @@ static void slub_deactivate_list(sq_cpu *cpu, struct slub_cache *cache,
 static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                             void *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_DEACTIVATE);
     struct slub_node *node = slub_node_of(cache, page);
     bool locks_before =
         SLUB_OPTION(cache, cpu_partial_frozen) != 0 || cache->keeps_full_list;
@@ -364,6 +366,7 @@ static inline bool slub_takes_single(const struct slub_cache *cache)
 static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cache,
                                              struct slub_node *node, void **first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_PARTIAL);
     struct sq_page *found = NULL;
     uint32_t extra = 0, objects = 0;
     if (sq_load_relaxed(cpu, &node->partial_count) == 0)
@@ -578,6 +581,7 @@ static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
 static void *slub_alloc_slow(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                              uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC_SLOW);
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     bool counts_success = slub_uses_slab_lock(cache);
     void *object = NULL;
@@ -648,6 +652,7 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
 static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                            void *head, void *tail, uint32_t count)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE_SLOW);
     struct slub_node *node = slub_node_of(cache, page), *locked = NULL;
     bool to_cpu_partial, discard;
     struct slub_word old, word;
@@ -776,11 +781,13 @@ static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
 
 static void *slub_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     return slub_alloc_object(cpu, (struct slub_cache *)base, node, flags);
 }
 
 static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE);
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     sq_touch_read(cpu, page, sizeof(*page));
     SQ_ASSERT(page->state == SQ_PAGE_SLAB);
@@ -881,6 +888,7 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
 static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
                                        uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     struct slub_cache *cache = (struct slub_cache *)base;
     void *object = slub_alloc_object(cpu, cache, node, flags);
     if (object == NULL && cache->falls_back_to_pages)

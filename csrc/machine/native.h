@@ -9,6 +9,9 @@
 #ifndef SQ_NATIVE_H
 #define SQ_NATIVE_H
 
+/* A touch of a workload is a touch of memory. */
+#define SQ_TOUCH_IS_REAL 1
+
 #include <stdatomic.h>
 
 /* Spins briefly, then yields the host CPU: virtual CPUs may outnumber real ones. */

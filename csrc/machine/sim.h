@@ -11,6 +11,9 @@
 #ifndef SQ_SIM_H
 #define SQ_SIM_H
 
+/* A touch of a workload is one of lines; the host's memory is left alone. */
+#define SQ_TOUCH_IS_REAL 0
+
 #include "base/sq_assert.h"
 #include "machine/sim_cost.h"
 

@@ -273,6 +273,8 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
     sq_scope_enter(cpu, COPY);
     sq_touch_read(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, byte, sizeof(word));
@@ -290,6 +292,8 @@ static void env_touch_write(sq_task *task, void *address, size_t bytes)
     sq_scope_enter(cpu, COPY);
     sq_touch_write(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     memset(address, 0x5A, bytes);
     __asm__ volatile("" : : "r"(address) : "memory");
 }

@@ -306,14 +306,15 @@ static void lock_forget(struct sq_sim_cpu *cpu, const sq_lock *lock)
 static uint64_t lock_free_at(const struct sq_sim_cpu *cpu, const sq_lock *lock)
 {
     const struct sq_sim_cpu *last;
-    uint64_t last_units, free_ps;
+    uint64_t last_units, age, free_ps;
     if (!cpu->sim->is_running)
         return 0;
     last = &cpu->sim->cpus[lock->count];
     if (last->now_ps <= cpu->now_ps)
         return 0;
     last_units = last->now_ps >> 8;
-    free_ps = (last_units - ((last_units - lock->word) & UINT32_MAX)) << 8;
+    age = (last_units - lock->word) & UINT32_MAX;
+    free_ps = age <= last_units ? (last_units - age) << 8 : 0;
     return free_ps > cpu->now_ps ? free_ps : 0;
 }
 
@@ -371,6 +372,13 @@ static uint32_t lock_waiting_domains(struct sim_machine *machine, const sq_lock 
     return domains;
 }
 
+/* The lock's line; nobody comes in between, whatever the mode. */
+static void lock_touch(struct sq_sim_cpu *cpu, const sq_lock *lock, enum sim_access access)
+{
+    uint64_t offset = (uint64_t)((uintptr_t)lock - (uintptr_t)cpu->region);
+    sq_sim_access(cpu, offset, access, false);
+}
+
 /* Wait in line; the CPU that lets the lock go makes us its holder. */
 static void lock_wait(struct sq_sim_cpu *cpu, sq_lock *lock)
 {
@@ -379,7 +387,8 @@ static void lock_wait(struct sq_sim_cpu *cpu, sq_lock *lock)
     SQ_ASSERT(!sq_lock_is_held_by(&cpu->base, lock)); /* it would wait for itself */
     SQ_ASSERT(cpu->sim->is_running);                  /* nobody could let it go */
     sq_sim_scope_enter(&cpu->base, SQ_SCOPE_LOCK_WAIT);
-    sq_sim_touch(&cpu->base, lock, sizeof(*lock), SIM_ATOMIC);
+    lock->heat = SIM_LOCK_HEAT_MAX;
+    lock_touch(cpu, lock, SIM_ATOMIC);
     sim_line_set_contended(cpu->sim, lock, true);
     lock_append_waiter(cpu, lock);
     sim_block(cpu);
@@ -397,13 +406,16 @@ static void lock_take(struct sq_sim_cpu *cpu, sq_lock *lock)
     lock->count = 0;
     lock->word = 0;
     if (free_ps == 0) {
-        sq_sim_touch(&cpu->base, lock, sizeof(*lock), SIM_ATOMIC);
+        if (lock->heat > 0)
+            lock->heat--;
+        lock_touch(cpu, lock, SIM_ATOMIC);
         sq_sim_charge(cpu, cpu->costs->lock_acquire_ps);
         return;
     }
     sq_sim_scope_enter(&cpu->base, SQ_SCOPE_LOCK_WAIT);
     cpu->now_ps = free_ps;
-    sq_sim_touch(&cpu->base, lock, sizeof(*lock), SIM_ATOMIC);
+    lock->heat = SIM_LOCK_HEAT_MAX;
+    lock_touch(cpu, lock, SIM_ATOMIC);
     sq_sim_charge(cpu, cpu->costs->lock_handover_ps);
     sq_sim_scope_leave(&cpu->base, SQ_SCOPE_LOCK_WAIT);
     stats->contended++;
@@ -432,7 +444,7 @@ bool sq_sim_lock_try(sq_cpu *base, sq_lock *lock)
     struct sq_sim_cpu *cpu = sq_sim_of(base);
     sq_sim_event(cpu, SIM_EVENT_TRY);
     if (lock->holder != 0 || lock_free_at(cpu, lock) != 0) {
-        sq_sim_touch(base, lock, sizeof(*lock), SIM_READ);
+        lock_touch(cpu, lock, SIM_READ);
         return false;
     }
     lock_take(cpu, lock);
@@ -451,8 +463,7 @@ static void lock_hand_over(struct sq_sim_cpu *cpu, sq_lock *lock)
     if (lock->count == 0)
         sim_line_set_contended(machine, lock, false);
     next->now_ps = sq_max_u64(next->now_ps, cpu->now_ps);
-    next->strict_ps = UINT64_MAX; /* it does not run yet */
-    sq_sim_touch(&next->base, lock, sizeof(*lock), SIM_ATOMIC);
+    lock_touch(next, lock, SIM_ATOMIC);
     next->now_ps += (uint64_t)(costs->lock_handover_ps +
                                costs->lock_handover_per_waiter_ps *
                                    lock_waiting_domains(machine, lock, next));
@@ -469,10 +480,10 @@ void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
             cpu->strict_ps = cpu->horizon_ps;
         return;
     }
-    if (cpu->costs->strict)
+    if (cpu->costs->strict || lock->heat > 0)
         sq_sim_event(cpu, SIM_EVENT_RELEASE);
     lock_forget(cpu, lock);
-    sq_sim_touch(base, lock, sizeof(*lock), SIM_WRITE);
+    lock_touch(cpu, lock, SIM_WRITE);
     sq_sim_charge(cpu, cpu->costs->lock_release_ps);
     if (lock->count > 0) {
         lock_hand_over(cpu, lock);
@@ -480,7 +491,7 @@ void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
     }
     lock->holder = 0;
     lock->count = (uint8_t)base->index;
-    lock->word = (uint32_t)((cpu->now_ps + 255) >> 8);
+    lock->word = (uint32_t)(cpu->now_ps >> 8);
 }
 
 /* ---- requests between CPUs ---- */

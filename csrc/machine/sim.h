@@ -24,15 +24,21 @@ struct sq_fiber;
  * 8 bytes, like the machine's real ones.
  *   held   holder is its CPU + 1, count how many wait, word the first and last of them
  *   free   count is the CPU that let it go, word when, in units of 256 ps modulo 2^32
- * A release does not wait for the CPUs behind: one of them that comes by earlier in
- * virtual time still finds the lock held until then.
+ * Letting go of a lock that nobody waited for lately does not wait for the CPUs behind:
+ * one of them that comes by earlier in virtual time still finds the lock held until then.
+ * `heat` says that somebody did wait lately; then a release is in order too, so that all
+ * who wait are known when the lock is handed over.
  */
 typedef struct {
     uint16_t holder;
-    uint8_t lock_class; /* enum sq_lock_class */
+    uint8_t lock_class : 4; /* enum sq_lock_class */
+    uint8_t heat : 4;       /* set by a wait, one less with each free lock taken */
     uint8_t count;
     uint32_t word;
 } sq_lock;
+_Static_assert(sizeof(sq_lock) == 8 && SQ_LOCK_CLASS_COUNT <= 16, "a lock is 8 bytes");
+
+#define SIM_LOCK_HEAT_MAX 15u
 
 typedef struct {
     uint64_t value;
@@ -98,7 +104,7 @@ struct sq_sim_cpu {
 enum sim_event {
     SIM_EVENT_LOCK = 1,
     SIM_EVENT_TRY,
-    SIM_EVENT_RELEASE, /* strict mode only */
+    SIM_EVENT_RELEASE, /* of a lock that others wait for, or in strict mode */
     SIM_EVENT_ATOMIC,
     SIM_EVENT_REQUEST,
     SIM_EVENT_RELAX,
@@ -245,7 +251,8 @@ static inline bool sq_fault_pages(sq_cpu *cpu)
 static inline void sq_lock_init(sq_lock *lock, enum sq_lock_class lock_class)
 {
     lock->holder = 0;
-    lock->lock_class = (uint8_t)lock_class;
+    lock->lock_class = (uint8_t)lock_class & 15u;
+    lock->heat = 0;
     lock->count = 0;
     lock->word = 0;
 }
@@ -417,7 +424,7 @@ static inline void sq_sim_scope_end(const struct sq_sim_in_scope *in)
 
 #define SQ_IN_SCOPE(cpu, scope)                                                        \
     const struct sq_sim_in_scope SQ_CAT(sq_in_scope_, __LINE__)                        \
-        __attribute__((cleanup(sq_sim_scope_end))) =                                   \
+        __attribute__((unused, cleanup(sq_sim_scope_end))) =                           \
             sq_sim_scope_begin(cpu, SQ_SCOPE_##scope)
 
 #endif

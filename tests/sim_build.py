@@ -50,11 +50,15 @@ def build(compiler: str, folder: Path, *flags: str) -> Path:
     return program
 
 
-def preset(name: str) -> dict[str, int]:
-    """The cost table of a machine preset."""
+def preset_table(name: str) -> dict[str, dict[str, Any]]:
+    """The cost table of a machine preset, with units and sources."""
     path = resources.files("slabq.data") / "machines" / f"{name}.toml"
-    table = tomllib.loads(path.read_text())["costs"]
-    return {key: int(entry["value"]) for key, entry in table.items()}
+    return tomllib.loads(path.read_text())["costs"]
+
+
+def preset(name: str) -> dict[str, int]:
+    """The values of a machine preset's cost table."""
+    return {key: int(entry["value"]) for key, entry in preset_table(name).items()}
 
 
 def run(program: Path, case: str, **values: int) -> dict[str, Any]:

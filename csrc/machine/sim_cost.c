@@ -294,30 +294,27 @@ static uint32_t home_of_line(const struct sim_machine *machine, uint64_t line)
 }
 
 static uint64_t memory_cost(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
-                            uint64_t line)
+                            uint64_t line, uint64_t *wait_ps)
 {
     uint32_t node = cpu->core->node, home = home_of_line(machine, line);
-    uint64_t wait_ps = bus_pass(machine, cpu);
-    wait_ps += resource_pass(&machine->memory[home], cpu->now_ps,
+    *wait_ps += bus_pass(machine, cpu);
+    *wait_ps += resource_pass(&machine->memory[home], cpu->now_ps,
                              machine->costs.memory_line_ps);
     if (home != node)
-        wait_ps += resource_pass(&machine->link[home], cpu->now_ps,
-                                 machine->costs.link_line_ps);
-    return machine->memory_ps[node][home] + wait_ps;
+        *wait_ps += resource_pass(&machine->link[home], cpu->now_ps,
+                                  machine->costs.link_line_ps);
+    return machine->memory_ps[node][home];
 }
 
 static uint64_t transfer_cost(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
-                              uint32_t from)
+                              uint32_t from, uint64_t *wait_ps)
 {
     uint32_t own = cpu->core->domain;
-    uint64_t wait_ps = 0;
-    if (own != from) {
-        wait_ps = bus_pass(machine, cpu);
-        if (machine->domains[from].node != cpu->core->node)
-            wait_ps += resource_pass(&machine->link[machine->domains[from].node],
-                                     cpu->now_ps, machine->costs.link_line_ps);
-    }
-    return machine->transfer_ps[own * machine->domain_count + from] + wait_ps;
+    *wait_ps += bus_pass(machine, cpu);
+    if (machine->domains[from].node != cpu->core->node)
+        *wait_ps += resource_pass(&machine->link[machine->domains[from].node],
+                                  cpu->now_ps, machine->costs.link_line_ps);
+    return machine->transfer_ps[own * machine->domain_count + from];
 }
 
 static bool is_in_core(const struct sim_machine *machine, uint64_t core, uint64_t entry,
@@ -347,9 +344,11 @@ static uint64_t sharer_bit(uint32_t domain)
     return UINT64_C(1) << (SIM_SHARERS_SHIFT + domain % SIM_SHARER_COUNT);
 }
 
-/* The price of fetching a line for a read, and where it is found. */
+/* The price of fetching a line for a read, where it is found, and the time spent behind
+ * other lines on the way. */
 static uint64_t fetch_cost(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
-                           uint64_t line, uint64_t entry, enum sim_found *found)
+                           uint64_t line, uint64_t entry, enum sim_found *found,
+                           uint64_t *wait_ps)
 {
     const struct sq_sim_costs *costs = &machine->costs;
     uint64_t core = entry & SIM_CORE_MASK;
@@ -358,7 +357,7 @@ static uint64_t fetch_cost(struct sim_machine *machine, const struct sq_sim_cpu 
     uint32_t last_domain = machine->cores[core].domain;
     *found = FOUND_BEYOND;
     if (!(entry & SIM_VALID))
-        return memory_cost(machine, cpu, line);
+        return memory_cost(machine, cpu, line, wait_ps);
     if (core == own && is_in_core(machine, core, entry, cpu->l1_steps)) {
         *found = FOUND_L1;
         return (uint64_t)costs->l1_hit_ps;
@@ -370,7 +369,7 @@ static uint64_t fetch_cost(struct sim_machine *machine, const struct sq_sim_cpu 
     }
     if (last_domain == domain) {
         if (!is_in_llc(machine, domain, entry))
-            return memory_cost(machine, cpu, line);
+            return memory_cost(machine, cpu, line, wait_ps);
         *found = FOUND_DOMAIN;
         if (core != own && (entry & SIM_MODIFIED) && !(entry & SIM_MANY) &&
             is_in_core(machine, core, entry, cpu->l1_steps))
@@ -379,25 +378,27 @@ static uint64_t fetch_cost(struct sim_machine *machine, const struct sq_sim_cpu 
     }
     if (entry & SIM_MODIFIED)
         return is_in_llc(machine, last_domain, entry)
-                   ? transfer_cost(machine, cpu, last_domain)
-                   : memory_cost(machine, cpu, line);
+                   ? transfer_cost(machine, cpu, last_domain, wait_ps)
+                   : memory_cost(machine, cpu, line, wait_ps);
     if (entry & sharer_bit(domain)) {
         *found = FOUND_DOMAIN;
         return (uint64_t)costs->llc_hit_ps;
     }
-    return memory_cost(machine, cpu, line);
+    return memory_cost(machine, cpu, line, wait_ps);
 }
 
 /* What a store pays on top, for the copies that others hold. A line that comes from
  * beyond the domain is asked for with the right to change it, which is no extra. */
 static uint64_t upgrade_cost(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
-                             uint64_t entry, enum sim_found found)
+                             uint64_t entry, enum sim_found found, uint64_t *wait_ps)
 {
     uint64_t others = entry & SIM_SHARERS_MASK & ~sharer_bit(cpu->core->domain);
     if (found == FOUND_BEYOND)
         return 0;
-    if (others != 0 || (entry & SIM_CONTENDED))
-        return (uint64_t)machine->costs.upgrade_ps + bus_pass(machine, cpu);
+    if (others != 0 || (entry & SIM_CONTENDED)) {
+        *wait_ps += bus_pass(machine, cpu);
+        return (uint64_t)machine->costs.upgrade_ps;
+    }
     return entry & SIM_MANY ? (uint64_t)machine->costs.upgrade_core_ps : 0;
 }
 
@@ -440,16 +441,17 @@ void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
     struct sim_machine *machine = cpu->sim;
     uint64_t entry = cpu->lines[line];
     enum sim_found found;
-    uint64_t ps = fetch_cost(machine, cpu, line, entry, &found);
+    uint64_t wait_ps = 0;
+    uint64_t ps = fetch_cost(machine, cpu, line, entry, &found, &wait_ps);
     if (access != SIM_READ)
-        ps += upgrade_cost(machine, cpu, entry, found);
+        ps += upgrade_cost(machine, cpu, entry, found, &wait_ps);
     if (access == SIM_WRITE && ps > cpu->l1_hit_ps)
         ps = sq_max_u64(ps * (uint64_t)machine->costs.store_wait_percent / 100,
                         cpu->l1_hit_ps);
     if (is_further && found == FOUND_BEYOND)
         ps = ps * (uint64_t)machine->costs.stream_percent / 100;
     cpu->lines[line] = entry_after(machine, cpu, entry, access, found);
-    cpu->now_ps += ps;
+    cpu->now_ps += ps + wait_ps; /* what is in front of a line cannot be overlapped */
 }
 
 void sim_line_set_contended(struct sim_machine *machine, const void *address,

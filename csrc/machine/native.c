@@ -48,7 +48,7 @@ struct native_machine {
 };
 
 const char *const sq_scope_name[SQ_SCOPE_COUNT] = {
-#define SQ_SCOPE_TEXT(name, parameter, text, cycles) text,
+#define SQ_SCOPE_TEXT(name, parameter, text, cycles, source) text,
     SQ_SCOPES(SQ_SCOPE_TEXT)
 #undef SQ_SCOPE_TEXT
 };

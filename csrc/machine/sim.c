@@ -863,6 +863,11 @@ void sq_sim_machine_describe(const sq_machine *base, struct sq_json *json)
     sq_json_close(json);
 }
 
+uint64_t sq_sim_machine_now_ps(const sq_machine *base)
+{
+    return sim_of(base)->latest_ps;
+}
+
 uint64_t sq_sim_machine_accesses(const sq_machine *base)
 {
     const struct sim_machine *machine = sim_of(base);

@@ -73,6 +73,7 @@ struct sq_sim_cpu {
     uint64_t strict_ps;  /* the same in strict mode, else the end of time */
     uint64_t slice_end_ps;
     uint64_t access_count;
+    uint64_t last_miss; /* the line; the next one up is on its way already */
     /* -- constant: the fast path of an access -- */
     char *region;
     uint64_t region_bytes;

@@ -21,8 +21,8 @@ struct parameter_row {
 
 #define PARAMETER_ROW(name, value, minimum, maximum, help)                             \
     {#name, value, minimum, maximum, help, offsetof(struct sq_sim_costs, name)},
-#define SCOPE_ROW(name, parameter, text, cycles)                                       \
-    {#parameter "_cycles", cycles, 0, 1000000, "instructions of " text,                \
+#define SCOPE_ROW(name, parameter, text, cycles, source)                               \
+    {#parameter "_cycles", cycles, 0, 1000000, "instructions of " text "; " source,    \
      offsetof(struct sq_sim_costs, scope_cycles) + sizeof(int64_t) * SQ_SCOPE_##name},
 
 static const struct parameter_row rows[] = {
@@ -448,8 +448,11 @@ void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
     if (access == SIM_WRITE && ps > cpu->l1_hit_ps)
         ps = sq_max_u64(ps * (uint64_t)machine->costs.store_wait_percent / 100,
                         cpu->l1_hit_ps);
-    if (is_further && found == FOUND_BEYOND)
-        ps = ps * (uint64_t)machine->costs.stream_percent / 100;
+    if (found == FOUND_BEYOND) {
+        if (is_further || line == cpu->last_miss + 1)
+            ps = ps * (uint64_t)machine->costs.stream_percent / 100;
+        cpu->last_miss = line;
+    }
     cpu->lines[line] = entry_after(machine, cpu, entry, access, found);
     cpu->now_ps += ps + wait_ps; /* what is in front of a line cannot be overlapped */
 }

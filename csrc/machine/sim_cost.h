@@ -18,7 +18,8 @@
  * What this leaves out: associativity (no conflict misses); the presence of a line in the
  * caches of a domain that shares it but did not touch it last (it counts as present); more
  * than 16 domains share the 16 bits of the sharers (each bit stands for a few domains);
- * prefetching beyond the percentages of later lines of one touch.
+ * prefetching beyond the share that later lines of one touch, and a line right after the
+ * last miss, cost.
  */
 #ifndef SQ_SIM_COST_H
 #define SQ_SIM_COST_H
@@ -58,7 +59,7 @@
     X(store_wait_percent, -1, 0, 100, "share of a plain store's miss that the core "   \
       "waits for")                                                                     \
     X(stream_percent, -1, 0, 100, "share of a miss that each further line of one "     \
-      "touch costs")                                                                   \
+      "touch costs, and a line right after the last miss")                                                                   \
     X(atomic_ps, -1, 0, SIM_PS_MAX, "locked instruction, beside its line")             \
     X(cas_double_ps, -1, 0, SIM_PS_MAX, "locked 16-byte compare and exchange, beside " \
       "its line")                                                                      \

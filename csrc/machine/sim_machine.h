@@ -21,6 +21,9 @@ int sq_sim_machine_create(const struct sq_machine_config *config,
 /* One JSON object: topology, parameters, the cost of a line from each domain and node. */
 void sq_sim_machine_describe(const sq_machine *machine, struct sq_json *json);
 
+/* Virtual time at which the last CPU was left, or the last run ended. */
+uint64_t sq_sim_machine_now_ps(const sq_machine *machine);
+
 /* Accesses to lines that the machine has simulated. */
 uint64_t sq_sim_machine_accesses(const sq_machine *machine);
 

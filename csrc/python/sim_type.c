@@ -96,6 +96,13 @@ static PyObject *sim_machine_accesses(PyObject *object, PyObject *unused)
         sq_sim_machine_accesses(((struct core_machine *)object)->machine));
 }
 
+static PyObject *sim_machine_now_ps(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(
+        sq_sim_machine_now_ps(((struct core_machine *)object)->machine));
+}
+
 static PyObject *sim_machine_parameters(PyObject *type, PyObject *unused)
 {
     PyObject *list = PyList_New(0);
@@ -120,6 +127,8 @@ static PyMethodDef sim_machine_methods[] = {
      "JSON: topology, fallback order, memory by node, parameters, costs of a line."},
     {"accesses", sim_machine_accesses, METH_NOARGS,
      "How many accesses to lines have been simulated."},
+    {"now_ps", sim_machine_now_ps, METH_NOARGS,
+     "Virtual time, in picoseconds, at which the last operation or run ended."},
     {"parameters", sim_machine_parameters, METH_NOARGS | METH_STATIC,
      "[(name, default, minimum, maximum, help)]; default -1: it must be given."},
     {NULL, NULL, 0, NULL},

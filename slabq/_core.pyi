@@ -17,6 +17,11 @@ def counters(policy: str) -> list[tuple[str, str]]:
 def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
     """(name, help, [(parameter, default, minimum, maximum, help)]) of the built-in."""
 
+def describe_workload(
+    address: int,
+) -> tuple[str, str, list[tuple[str, int, int, int, str]]]:
+    """Describe the compiled workload whose sq_workload lies at `address`."""
+
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
@@ -98,12 +103,15 @@ def run(
     machine: Machine,
     policy: str,
     options: Sequence[tuple[str, int]],
-    workload: str,
+    workload: str | tuple[str, bytes] | int,
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,
 ) -> str:
-    """JSON of the measured part of one result row."""
+    """JSON of the measured part of one result row.
+
+    `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
+    """
 
 def replay(
     machine: Machine,

@@ -164,7 +164,7 @@ def _setting_label(result: Result, varied: Sequence[str]) -> str:
 
 
 def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Axes:
-    """Show how long CPUs waited for each kind of lock, policy beside policy.
+    """Show how long CPUs waited for each kind of lock that any of them waited for.
 
     Parameters
     ----------
@@ -191,7 +191,8 @@ def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Ax
     """
     found = _as_list(results)
     ax = _new_axes() if ax is None else ax
-    names = list(dict.fromkeys(name for r in found for name in r.locks))
+    waited = [n for r in found for n, lock in r.locks.items() if lock["wait_ns"] > 0]
+    names = list(dict.fromkeys(waited))
     height = 0.8 / len(found)
     for number, (label, group) in enumerate(_by_label(found).items()):
         for result in group:

@@ -8,12 +8,13 @@ import dataclasses
 import html
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slabq.checks import require_choice
 
 if TYPE_CHECKING:
+    import rich.table
     from rich.console import Console, ConsoleOptions, RenderResult
 
 __all__ = ["FORMATS", "TEXT_WIDTH", "Section", "Table"]
@@ -110,24 +111,43 @@ class Table:
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
     ) -> "RenderResult":
-        import rich.table
         from rich.text import Text
 
         for index, section in enumerate(self.sections):
             if index:
                 yield Text("")
-            yield Text(section.title, style="bold")
-            grid = rich.table.Table(show_edge=False, pad_edge=False)
-            for number, name in enumerate(section.columns):
-                left = number < section.left_count
-                grid.add_column(
-                    Text(name), justify="left" if left else "right", no_wrap=not left
-                )
-            for row in section.rows:
-                grid.add_row(*map(Text, row))
-            yield grid
+            yield Text("\n".join(_wrap(section.title, "  ")), style="bold")
+            yield Text("")
+            yield from _rich_grids(section)
             for note in section.notes:
-                yield Text(note, style="dim")
+                yield Text("\n".join(_wrap(note, "  ")), style="dim")
+
+
+def _rich_grids(section: Section) -> "Iterator[rich.table.Table]":
+    """Return the section's blocks for a terminal, spaced as in the text form."""
+    import rich.box
+    import rich.table
+    from rich.text import Text
+
+    cells = [section.columns, *section.rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for block in _blocks(widths, section.left_count):
+        grid = rich.table.Table(
+            box=rich.box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for column in block:
+            left = column < section.left_count
+            grid.add_column(
+                Text(section.columns[column]),
+                justify="left" if left else "right",
+                no_wrap=column > 0,
+            )
+        for row in section.rows:
+            grid.add_row(*(Text(row[column]) for column in block))
+        yield grid
 
 
 # -- formats ---------------------------------------------------------------------------

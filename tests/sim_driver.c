@@ -234,7 +234,7 @@ static void case_contest(void)
     sq_lock_init(contest.lock, SQ_LOCK_LIST);
     for (uint32_t i = 0; i < count; i++)
         if (sq_task_create(cpu, sched, contest_main, &contest, NULL, (int32_t)i, true,
-                           &error) == NULL)
+                           &error) != SQ_OK)
             fail(&error);
     leave(cpu);
     if (sq_sched_run(sched, NULL, NULL, &error) != SQ_OK)

@@ -47,9 +47,14 @@ def make_allocator(machine, options=None):
     return _core.Allocator(machine, "slab", list((options or {}).items()))
 
 
+def options(table):
+    return {name: value for name, value in table.items() if name != "about"}
+
+
 def profiles():
     path = resources.files("slabq.data") / "kernels" / "slab.toml"
-    return tomllib.loads(path.read_text())
+    tables = tomllib.loads(path.read_text())
+    return {kernel: options(table) for kernel, table in tables.items()}
 
 
 def bytes_in_use(machine):
@@ -111,7 +116,7 @@ def test_a_profile_stays_sound_and_gives_all_memory_back(kernel, size):
 
 
 @pytest.mark.parametrize(
-    "values", itertools.product([0, 1], repeat=len(SWITCHES)), ids=str
+    "values", list(itertools.product([0, 1], repeat=len(SWITCHES))), ids=str
 )
 def test_any_combination_of_rules_is_a_sound_allocator(values):
     machine = make_machine()

@@ -1,5 +1,6 @@
 """C workloads for the tests, compiled with cffi against the public header."""
 
+import importlib.util
 import itertools
 import tempfile
 from pathlib import Path
@@ -43,9 +44,8 @@ class CompiledWorkload:
         declare += "static void *prepare(const struct sq_env *env, sq_task *task);\n"
         text = head + declare + PARAMETERS.replace("ABI,", abi + ",", 1) + source
         ffi.set_source(name, text, include_dirs=[str(INCLUDE)])
-        self._folder = tempfile.TemporaryDirectory(prefix="slabq-test-")
-        path = ffi.compile(tmpdir=self._folder.name)
-        self.lib = _load(name, path).lib
+        with tempfile.TemporaryDirectory(prefix="slabq-test-") as folder:
+            self.lib = _load(name, ffi.compile(tmpdir=folder)).lib
         self.address = self.lib.address()
 
     @property
@@ -54,8 +54,6 @@ class CompiledWorkload:
 
 
 def _load(name: str, path: str) -> ModuleType:
-    import importlib.util
-
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

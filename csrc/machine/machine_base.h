@@ -72,8 +72,10 @@ extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
     X(COPY, copy, "copy_user", 0, "lines only")                                        \
     X(SCHEDULE, schedule, "schedule", 0, "parameter schedule_ps")                      \
     X(WAKE, wake, "try_to_wake_up", 0, "parameter wakeup_ps")                          \
-    X(PAGE_ALLOC, page_alloc, "get_page_from_freelist", 150, "fitted on A1, SLUB at 4096: 342") \
-    X(PAGE_FREE, page_free, "free_hot_cold_page", 250, "fitted on A1, SLUB at 4096: 342") \
+    X(PAGE_ALLOC, page_alloc, "get_page_from_freelist", 150,                           \
+      "fitted on A1, SLUB at 4096: 342")                                               \
+    X(PAGE_FREE, page_free, "free_hot_cold_page", 250,                                 \
+      "fitted on A1, SLUB at 4096: 342")                                               \
     X(SLAB_ALLOC, slab_alloc, "kmem_cache_alloc", 18, "fitted on A1, pair: 140")       \
     X(SLAB_REFILL, slab_refill, "cache_alloc_refill", 60, "estimate")                  \
     X(SLAB_GET, slab_get, "slab_get_obj", 12, "estimate; A1, columns agree")           \
@@ -81,20 +83,24 @@ extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
     X(SLAB_FREE, slab_free, "kmem_cache_free", 21, "fitted on A1, pair: 140")          \
     X(SLAB_FLUSH, slab_flush, "cache_flusharray", 60, "estimate")                      \
     X(SLAB_PUT, slab_put, "free_block", 25, "estimate; A1, columns agree")             \
-    X(SLAB_DESTROY, slab_destroy, "slab_destroy", 400, "fitted on A1, columns of 256 to 2048") \
+    X(SLAB_DESTROY, slab_destroy, "slab_destroy", 400,                                 \
+      "fitted on A1, columns of 256 to 2048")                                          \
     X(SLAB_ALIEN, slab_alien, "cache_free_alien", 20, "estimate")                      \
     X(SLUB_ALLOC, slub_alloc, "kmem_cache_alloc", 15, "fitted on A1, pair: 151")       \
     X(SLUB_ALLOC_SLOW, slub_alloc_slow, "__slab_alloc", 60, "estimate")                \
     X(SLUB_PARTIAL, slub_partial, "get_partial_node", 30, "estimate")                  \
     X(SLUB_NEW, slub_new, "new_slab", 400, "fitted on A1, columns of 256 to 1024")     \
     X(SLUB_FREE, slub_free, "kmem_cache_free", 16, "fitted on A1, pair: 151")          \
-    X(SLUB_FREE_SLOW, slub_free_slow, "__slab_free", 40, "estimate; A1, columns agree") \
+    X(SLUB_FREE_SLOW, slub_free_slow, "__slab_free", 40,                               \
+      "estimate; A1, columns agree")                                                   \
     X(SLUB_DEACTIVATE, slub_deactivate, "deactivate_slab", 40, "estimate")             \
     X(SLUB_UNFREEZE, slub_unfreeze, "unfreeze_partials", 40, "estimate")               \
-    X(SLUB_DISCARD, slub_discard, "discard_slab", 250, "fitted on A1, columns of 256 to 1024") \
+    X(SLUB_DISCARD, slub_discard, "discard_slab", 250,                                 \
+      "fitted on A1, columns of 256 to 1024")                                          \
     X(SLUBQ_ALLOC, slubq_alloc, "slab_alloc", 18, "estimate: as SLAB's")               \
     X(SLUBQ_REFILL, slubq_refill, "refill_queue", 60, "estimate: as SLAB's")           \
-    X(SLUBQ_GET, slubq_get, "retrieve_objects", 10, "estimate: a bit found, an address") \
+    X(SLUBQ_GET, slubq_get, "retrieve_objects", 10,                                    \
+      "estimate: a bit found, an address")                                             \
     X(SLUBQ_PARTIAL, slubq_partial, "get_partial_node", 30, "estimate: as SLUB's")     \
     X(SLUBQ_NEW, slubq_new, "new_slab", 400, "estimate: as SLUB's")                    \
     X(SLUBQ_FREE, slubq_free, "slab_free", 21, "estimate: as SLAB's")                  \
@@ -169,7 +175,7 @@ struct sq_cpu {
     const uint32_t *remote_delay_loops; /* by node; NULL: distance costs no time */
     /* -- only the thread that is this CPU -- */
     struct sq_task *task; /* running now, or NULL */
-    uint32_t irq_depth;   /* kept from assertion level 2 on */
+    uint32_t irq_depth;   /* sq_irq_save without its restore */
     uint32_t held_count;  /* locks held; kept from assertion level 2 on */
     uint8_t held_class[12];
     struct sq_rng rng;

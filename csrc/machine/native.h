@@ -55,8 +55,7 @@ uint64_t sq_native_now_ns(void);
 
 static inline void sq_irq_save(sq_cpu *cpu)
 {
-    if (SQ_ASSERT_LEVEL >= 2)
-        cpu->irq_depth++;
+    cpu->irq_depth++;
 }
 
 /* Take a request of another CPU, if there is one and irqs are on. */
@@ -105,12 +104,9 @@ static inline uint64_t sq_place_of(const sq_machine *machine, const void *addres
 
 static inline void sq_irq_restore(sq_cpu *cpu)
 {
-    if (SQ_ASSERT_LEVEL >= 2) {
-        SQ_ASSERT(cpu->irq_depth > 0);
-        if (--cpu->irq_depth > 0)
-            return;
-    }
-    sq_cpu_poll(cpu);
+    SQ_ASSERT_INTERNAL(cpu->irq_depth > 0);
+    if (--cpu->irq_depth == 0)
+        sq_cpu_poll(cpu);
 }
 
 static inline void sq_preempt_disable(sq_cpu *cpu)

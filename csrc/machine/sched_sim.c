@@ -32,6 +32,7 @@
 enum sched_after {
     SCHED_SLEEPS,    /* it is on a wait queue: let go of the lock */
     SCHED_YIELDS,    /* queue it again */
+    SCHED_NAPS,      /* it sleeps until a time: put it on the CPU's list */
     SCHED_ENDED,     /* its function returned */
     SCHED_ABANDONED, /* the run is over */
 };
@@ -49,6 +50,8 @@ struct run_queue {
     /* -- waiting tasks, a heap by virtual runtime -- */
     sq_task **heap;
     uint32_t count, capacity, movable_count;
+    /* -- tasks that sleep until a time, the first to wake first -- */
+    struct sq_list timers; /* sq_task.link */
     /* -- */
     sq_task *current, *last;
     uint64_t min_vruntime_ps;
@@ -415,6 +418,41 @@ static void balance_periodic(struct run_queue *queue, uint64_t interval_ps)
     }
 }
 
+/* ---- tasks that sleep until a time ---- */
+
+/* When the first of them wakes, or the end of time. */
+static uint64_t timers_next_ps(const struct run_queue *queue)
+{
+    if (sq_list_is_empty(&queue->timers))
+        return UINT64_MAX;
+    return SQ_LIST_ENTRY(queue->timers.next, sq_task, link)->wake_ns * 1000;
+}
+
+static void timers_add(struct run_queue *queue, sq_task *task)
+{
+    struct sq_list *place = queue->timers.next;
+    while (place != &queue->timers &&
+           SQ_LIST_ENTRY(place, sq_task, link)->wake_ns <= task->wake_ns)
+        place = place->next;
+    sq_list_link_tail(&task->link, place);
+    queue->sched->base.timer_count++;
+}
+
+/* Queue those whose time has come before all others of this CPU, in the order of their
+ * times. Returns how many there were. */
+static uint32_t timers_run(struct run_queue *queue)
+{
+    uint32_t count = 0;
+    while (timers_next_ps(queue) <= queue->cpu->now_ps) {
+        sq_task *task = SQ_LIST_ENTRY(queue->timers.next, sq_task, link);
+        sq_list_unlink(&task->link);
+        queue->sched->base.timer_count--;
+        task->engine.vruntime_ps = count++; /* the least there is */
+        queue_enqueue(&queue->cpu->base, queue, task, false);
+    }
+    return count;
+}
+
 /* ---- leaving a CPU ---- */
 
 static void sched_stop(struct sim_sched *sched)
@@ -481,6 +519,19 @@ void sq_task_next_slice(sq_task *task)
     sq_cpu_poll(task->cpu);
 }
 
+void sq_task_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    task->wake_ns = time_ns;
+    task_leave_cpu(task, SCHED_NAPS);
+}
+
+void sq_task_look_at_timers(sq_task *task)
+{
+    struct run_queue *queue = queue_of(task);
+    if (timers_next_ps(queue) <= queue->cpu->now_ps && timers_run(queue) > 0)
+        task_leave_cpu(task, SCHED_YIELDS);
+}
+
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock)
 {
     sq_lock_assert_held(task->cpu, lock);
@@ -525,6 +576,9 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     case SCHED_YIELDS:
         queue_enqueue(&cpu->base, queue, task, false);
         break;
+    case SCHED_NAPS:
+        timers_add(queue, task);
+        break;
     case SCHED_ENDED:
         queue->last = NULL;
         task_free(queue->sched, task);
@@ -559,7 +613,26 @@ static sq_task *loop_pick(struct run_queue *queue)
     return task;
 }
 
-/* Wait for a task. While tasks wait elsewhere, look after them at every tick. */
+/* Wait until called, until the first timer, and while tasks wait elsewhere no longer than
+ * a tick. */
+static void idle_wait(struct run_queue *queue)
+{
+    const struct sim_sched *sched = queue->sched;
+    struct sq_sim_cpu *cpu = queue->cpu;
+    uint64_t until_ps = timers_next_ps(queue);
+    cpu->is_idle = true;
+    if (sched->waiting_count > 0)
+        until_ps = sq_min_u64(until_ps, cpu->now_ps +
+                                            (uint64_t)sched->rules.sched_tick_us * US_PS);
+    if (until_ps == UINT64_MAX)
+        sim_block(cpu);
+    else
+        sim_sleep(cpu, sq_max_u64(until_ps, cpu->now_ps));
+    if (timers_next_ps(queue) <= cpu->now_ps)
+        sq_sim_charge(cpu, cpu->costs->idle_exit_ps); /* the timer's interrupt */
+}
+
+/* Wait for a task. */
 static void loop_idle(struct run_queue *queue)
 {
     struct sim_sched *sched = queue->sched;
@@ -570,12 +643,8 @@ static void loop_idle(struct run_queue *queue)
     queue->is_idle = true;
     sq_sim_event(cpu, SIM_EVENT_IDLE);
     while (queue->count == 0 && !sched->is_finished && cpu->request_function == NULL) {
-        cpu->is_idle = true;
-        if (sched->waiting_count > 0)
-            sim_sleep(cpu, cpu->now_ps + (uint64_t)sched->rules.sched_tick_us * US_PS);
-        else
-            sim_block(cpu);
-        if (queue->count == 0 && sched->waiting_count > 0)
+        idle_wait(queue);
+        if (timers_run(queue) == 0 && queue->count == 0 && sched->waiting_count > 0)
             balance_periodic(queue, (uint64_t)sched->rules.sched_tick_us * US_PS);
     }
     queue->is_idle = false;
@@ -594,6 +663,7 @@ static void loop_main(void *argument)
     while (!sched->is_finished) {
         sq_task *task;
         sq_cpu_poll(&queue->cpu->base);
+        (void)timers_run(queue);
         task = loop_pick(queue);
         if (task != NULL)
             loop_run_task(queue, task);
@@ -608,21 +678,21 @@ static void loop_main(void *argument)
 
 /* ---- tasks ---- */
 
-sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
-                        void *argument, void *owner, int32_t index, bool is_pinned,
-                        struct sq_error *error)
+int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
+                   void *argument, void *owner, int32_t index, bool is_pinned,
+                   struct sq_error *error)
 {
     struct sim_sched *sched = (struct sim_sched *)base;
     sq_task *task = calloc(1, sizeof(*task));
     struct run_queue *queue;
+    int code;
     SQ_ASSERT(index < (int32_t)sched->cpu_count);
     if (index < 0)
         index = (int32_t)(sched->next_cpu++ % sched->cpu_count);
     queue = &sched->queues[index];
     if (task == NULL || !heaps_reserve(sched, sched->task_count + 1)) {
-        (void)sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
         free(task);
-        return NULL;
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
     }
     task->sched = base;
     task->owner = owner;
@@ -631,9 +701,10 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     task->is_pinned = is_pinned;
     task->calls_left = UINT32_MAX;
     sq_list_init(&task->link);
-    if (sq_fiber_create(&sched->stacks, &task->fiber, task_main, task, error) != SQ_OK) {
+    code = sq_fiber_create(&sched->stacks, &task->fiber, task_main, task, error);
+    if (code != SQ_OK) {
         free(task);
-        return NULL;
+        return code;
     }
     task->cpu = &queue->cpu->base;
     task->number = sched->task_number++;
@@ -641,7 +712,7 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     sched->task_count++;
     sq_list_link_tail(&task->sched_link, &sched->tasks);
     queue_enqueue(cpu, queue, task, false);
-    return task;
+    return SQ_OK;
 }
 
 /* ---- a run ---- */
@@ -672,6 +743,7 @@ sq_sched *sq_sched_create(sq_machine *base, const struct sq_sched_config *config
         queues[i].lines = &lines[i];
         queues[i].average_idle_ps =
             2 * (uint64_t)sched->rules.sched_migration_cost_us * US_PS;
+        sq_list_init(&queues[i].timers);
         sq_lock_init(&lines[i].lock, SQ_LOCK_RUN);
     }
     return &sched->base;
@@ -680,7 +752,7 @@ sq_sched *sq_sched_create(sq_machine *base, const struct sq_sched_config *config
 void sq_sched_destroy(sq_sched *base)
 {
     struct sim_sched *sched = (struct sim_sched *)base;
-    SQ_LIST_EACH_SAFE(link, next, &sched->tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &sched->tasks) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, sched_link);
         sq_fiber_destroy(&sched->stacks, &task->fiber);
         free(task);

@@ -2,28 +2,24 @@
  * slab_check.h -- does everything hold together? Included by slab.c.
  *
  * Three passes, each of which ends on any memory contents: every slab list, slab and
- * free chain; every queue; then each queued object against the free chains and the
- * other queues. Pointers are looked at before they are followed: they must lie in the
- * machine, and a list may not be longer than its node counts. The memory for it is the
- * host's, since the machine may have none left.
+ * free chain; every queue; then, slab by slab, each queued object against the free
+ * chain and the other queues. Pointers are looked at before they are followed: they
+ * must lie in the machine, and a list may not be longer than its node counts. Nothing
+ * is allocated, since the machine may have no memory left.
  */
 #ifndef SQ_SLAB_CHECK_H
 #define SQ_SLAB_CHECK_H
 
-#include <stdlib.h>
-
 #include "policy/slab_cache.h"
 #include "policy/slab_management.h"
 
-/* One check under way. `queued` holds every queued object, sorted by address before the
- * third pass; `is_free` has one bit an object of the slab that is looked at. */
+/* One check under way; the cache's `check_bits` has one bit an object of a slab. */
 struct slab_checker {
     sq_cpu *cpu;
     struct slab_cache *cache;
     struct sq_error *error;
-    void **queued;
-    size_t queued_count;
-    uint64_t *is_free;
+    struct slab *slab; /* third pass: the one that is looked at */
+    uint64_t queued_count, marked_count;
 };
 
 #define CHECK_FAIL(checker, ...)                                                       \
@@ -92,21 +88,21 @@ static bool slab_owns_indexes(const struct slab_cache *cache, struct slab *slab)
            sq_machine_owns(machine, first + bytes - 1);
 }
 
-/* Walk the free objects of a slab and mark each in `is_free`. */
+/* Walk the free objects of a slab and mark each in `check_bits`. */
 static int check_free_chain(struct slab_checker *checker, struct slab *slab,
                             uint32_t serial)
 {
     struct slab_cache *cache = checker->cache;
     uint32_t count = cache->geometry.object_count, free_count = count - slab->inuse;
     uint32_t index = slab->free;
-    memset(checker->is_free, 0, ((size_t)count + 63) / 64 * sizeof(uint64_t));
+    memset(cache->check_bits, 0, ((size_t)count + 63) / 64 * sizeof(uint64_t));
     if (free_count > 0 && !slab_owns_indexes(cache, slab))
         return CHECK_FAIL(checker, "cache %.60s: slab %u has no memory for its indexes",
                           cache->base.name, serial);
     for (uint32_t i = 0; i < free_count; i++) {
         if (!cache->is_classic)
             index = slab->index_stack[slab->inuse + i];
-        if (index >= count || bit_test_and_set(checker->is_free, index))
+        if (index >= count || bit_test_and_set(cache->check_bits, index))
             return CHECK_FAIL(
                 checker, "cache %.60s: slab %u: free entry %u is object %u, which %s",
                 cache->base.name, serial, i, index,
@@ -163,7 +159,7 @@ struct slab_sums {
     uint64_t slabs, free_objects;
 };
 
-/* A function that looks at one slab, whose free chain is in `is_free`. */
+/* A function that looks at one slab, whose free objects are marked. */
 typedef int slab_visitor(struct slab_checker *checker, struct slab *slab);
 
 static int check_list(struct slab_checker *checker, struct slab_node *node,
@@ -252,91 +248,73 @@ static int check_each_array(struct slab_checker *checker, array_visitor *visit)
     return status;
 }
 
-static int array_count(struct slab_checker *checker, const struct array_cache *array,
+/* Pass 2: no array holds more than it may, every entry is an object of the right node.
+ */
+static int array_check(struct slab_checker *checker, const struct array_cache *array,
                        const char *what, uint32_t owner, uint32_t node)
 {
-    (void)node;
+    struct slab_cache *cache = checker->cache;
     if (array->avail > array->limit)
         return CHECK_FAIL(checker, "cache %.60s: array of %s %u holds %u of %u objects",
-                          checker->cache->base.name, what, owner, array->avail,
-                          array->limit);
-    checker->queued_count += array->avail;
-    return SQ_OK;
-}
-
-/* Pass 2: every entry is an object of the right node; collect them. */
-static int array_collect(struct slab_checker *checker, const struct array_cache *array,
-                         const char *what, uint32_t owner, uint32_t node)
-{
+                          cache->base.name, what, owner, array->avail, array->limit);
     for (uint32_t i = 0; i < array->avail; i++) {
         uint32_t index;
-        struct sq_page *page =
-            slab_page_of_object(checker->cache, array->entry[i], &index);
+        struct sq_page *page = slab_page_of_object(cache, array->entry[i], &index);
         if (page == NULL || page->node != node)
-            return CHECK_FAIL(
-                checker,
-                "cache %.60s: array of %s %u: entry %u, %p, is no object of "
-                "this cache on node %u",
-                checker->cache->base.name, what, owner, i, array->entry[i], node);
-        checker->queued[checker->queued_count++] = array->entry[i];
+            return CHECK_FAIL(checker,
+                              "cache %.60s: array of %s %u: entry %u, %p, is no object "
+                              "of this cache on node %u",
+                              cache->base.name, what, owner, i, array->entry[i], node);
     }
+    checker->queued_count += array->avail;
     return SQ_OK;
 }
 
 /* ---- pass 3: each object once ---- */
 
-static int compare_addresses(const void *a, const void *b)
-{
-    uintptr_t left = (uintptr_t) * (void *const *)a,
-              right = (uintptr_t) * (void *const *)b;
-    return (left > right) - (left < right);
-}
-
-/* The first queued object that does not lie below `address`. */
-static size_t queued_from(const struct slab_checker *checker, const char *address)
-{
-    size_t low = 0, high = checker->queued_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if ((const char *)checker->queued[middle] < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* No queued object of this slab is in its free chain. */
-static int check_queued_of_slab(struct slab_checker *checker, struct slab *slab)
+/* Mark the queued objects of one slab; one that is marked is free as well, or queued
+ * twice. */
+static int array_mark(struct slab_checker *checker, const struct array_cache *array,
+                      const char *what, uint32_t owner, uint32_t node)
 {
     struct slab_cache *cache = checker->cache;
-    const char *end =
-        slab->first_object + (size_t)cache->geometry.object_count * cache->base.size;
-    for (size_t i = queued_from(checker, slab->first_object);
-         i < checker->queued_count && (char *)checker->queued[i] < end; i++) {
-        uint32_t index = slab_index_of(cache, slab, checker->queued[i]);
-        if (checker->is_free[index / 64] >> (index % 64) & 1)
-            return CHECK_FAIL(checker,
-                              "cache %.60s: object %u of slab %u is queued and free in "
-                              "its slab",
-                              cache->base.name, index,
-                              slab_page_of(cache, slab)->serial);
+    struct slab *slab = checker->slab;
+    uint64_t bytes = (uint64_t)cache->geometry.object_count * cache->base.size;
+    struct sq_page *page = slab_page_of(cache, slab);
+    if (page->node != node)
+        return SQ_OK;
+    for (uint32_t i = 0; i < array->avail; i++) {
+        uint32_t index;
+        if ((uintptr_t)array->entry[i] - (uintptr_t)slab->first_object >= bytes)
+            continue;
+        index = slab_index_of(cache, slab, array->entry[i]);
+        if (bit_test_and_set(cache->check_bits, index))
+            return CHECK_FAIL(
+                checker,
+                "cache %.60s: array of %s %u: object %u of slab %u is also "
+                "queued elsewhere or free in its slab",
+                cache->base.name, what, owner, index, page->serial);
+        checker->marked_count++;
     }
     return SQ_OK;
 }
 
-static int check_each_once(struct slab_checker *checker)
+static int check_queued_of_slab(struct slab_checker *checker, struct slab *slab)
 {
-    struct slab_cache *cache = checker->cache;
+    checker->slab = slab;
+    return check_each_array(checker, array_mark);
+}
+
+/* ---- all of it ---- */
+
+static int check_all_lists(struct slab_checker *checker, slab_visitor *visit)
+{
     int status = SQ_OK;
-    qsort(checker->queued, checker->queued_count, sizeof(void *), compare_addresses);
-    for (size_t i = 1; i < checker->queued_count; i++)
-        if (checker->queued[i] == checker->queued[i - 1])
-            return CHECK_FAIL(checker, "cache %.60s: object %p is queued twice",
-                              cache->base.name, checker->queued[i]);
-    for (uint32_t i = 0;
-         i < slab_machine(cache)->topology.node_count && status == SQ_OK; i++)
-        status = check_node_lists(checker, cache->node[i], check_queued_of_slab);
+    for (uint32_t i = 0; i < slab_machine(checker->cache)->topology.node_count; i++) {
+        status = check_node_lists(checker, checker->cache->node[i], visit);
+        if (status != SQ_OK)
+            break;
+    }
     return status;
 }
 
@@ -345,30 +323,17 @@ static int slab_check(sq_cpu *cpu, sq_cache *base, struct sq_error *error)
 {
     struct slab_cache *cache = slab_cache_of(base);
     struct slab_checker checker = {.cpu = cpu, .cache = cache, .error = error};
-    size_t bits_bytes = ((size_t)cache->geometry.object_count + 63) / 64 * 8;
-    int status = SQ_OK;
-    checker.is_free = calloc(1, bits_bytes);
-    if (checker.is_free == NULL)
-        return sq_error_set(error, SQ_E_MEMORY,
-                            "the host has no memory to check cache %.60s", base->name);
-    for (uint32_t i = 0; i < cpu->machine->topology.node_count && status == SQ_OK; i++)
-        status = check_node_lists(&checker, cache->node[i], NULL);
+    int status = check_all_lists(&checker, NULL);
     if (status == SQ_OK)
-        status = check_each_array(&checker, array_count);
-    if (status == SQ_OK) {
-        checker.queued = calloc(checker.queued_count + 1, sizeof(void *));
-        checker.queued_count = 0;
-        if (checker.queued == NULL)
-            status =
-                sq_error_set(error, SQ_E_MEMORY,
-                             "the host has no memory to check cache %.60s", base->name);
-    }
+        status = check_each_array(&checker, array_check);
     if (status == SQ_OK)
-        status = check_each_array(&checker, array_collect);
-    if (status == SQ_OK)
-        status = check_each_once(&checker);
-    free(checker.queued);
-    free(checker.is_free);
+        status = check_all_lists(&checker, check_queued_of_slab);
+    if (status == SQ_OK && checker.marked_count != checker.queued_count)
+        return CHECK_FAIL(&checker,
+                          "cache %.60s: %llu objects are queued, %llu of them in slabs "
+                          "that are on a list",
+                          base->name, (unsigned long long)checker.queued_count,
+                          (unsigned long long)checker.marked_count);
     return status;
 }
 

@@ -2,11 +2,12 @@
  * The environment of a workload: objects, tasks, time, and the run around them. Part of
  * unit/workload_<machine>.c.
  *
- * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
- * (is this one timed?) and one count beside what it is for. About one call in
+ * A call costs one load (is the run over?), one decrement (is the slice?), one
+ * decrement (is this one timed?) and one count beside what it is for. About one call in
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
+#include <sched.h>
 #include <string.h>
 
 #include "workload/env.h"
@@ -39,8 +40,10 @@ static void env_mark(sq_task *task, bool is_end)
 
 static void env_start_clock(sq_task *task)
 {
+    struct sq_runner *runner = env_of(task)->runner;
     if (env_of(task)->warmup_operations == 0)
         env_mark(task, false);
+    __atomic_store_n(&runner->clock_is_stopped, false, __ATOMIC_RELAXED);
 }
 
 static void env_charge_syscall(sq_task *task)
@@ -60,8 +63,8 @@ static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
-                       "workload %.60s: %.300s",
-                       env_of(task)->runner->workload->name, message);
+                       "workload %.60s: %.300s", env_of(task)->runner->workload->name,
+                       message);
     env_fail(task, &error);
 }
 
@@ -69,8 +72,10 @@ static void env_fail_message(sq_task *task, const char *message)
 static void env_lock(sq_task *task)
 {
     struct env_run *run = env_of(task);
-    while (pthread_mutex_trylock(&run->mutex) != 0)
+    while (pthread_mutex_trylock(&run->mutex) != 0) {
         sq_cpu_relax(task->cpu);
+        (void)sched_yield();
+    }
 }
 
 static void env_unlock(sq_task *task)
@@ -122,12 +127,12 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     struct sq_error error;
     const sq_machine *machine = task->cpu->machine;
     int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
-    (void)sq_error_set(&error, SQ_E_MEMORY,
-                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-                       "none of the %u nodes of %llu bytes has the pages",
-                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
-                       task->cpu->index, machine->topology.node_count,
-                       (unsigned long long)machine->node_bytes);
+    (void)sq_error_set(
+        &error, SQ_E_MEMORY,
+        "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+        "none of the %u nodes of %llu bytes has the pages",
+        bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
+        machine->topology.node_count, (unsigned long long)machine->node_bytes);
     env_fail(task, &error);
 }
 
@@ -166,7 +171,8 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
         own->requested_bytes += bytes;
-        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+        own->slot_bytes +=
+            cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
     }
     return memory;
 }
@@ -230,9 +236,8 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
         run->ops->kfree(cpu, run->heap, memory);
 }
 
-static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
-                                                          sq_cpu *cpu, sq_cache *cache,
-                                                          void *memory)
+static __attribute__((noinline)) void
+env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     uint64_t start_ns = sq_now_ns(cpu);
@@ -263,6 +268,27 @@ static void env_kfree(sq_task *task, void *memory)
 {
     if (memory != NULL)
         env_release(task, NULL, memory);
+}
+
+static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    if (run->ops->alloc_bulk(cpu, cache, 0, count, objects) != count)
+        env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
+    run->cpus[cpu->index].allocations += count;
+}
+
+static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    run->ops->free_bulk(cpu, cache, count, objects);
+    run->cpus[cpu->index].frees += count;
 }
 
 static void env_touch_read(sq_task *task, const void *address, size_t bytes)
@@ -338,9 +364,14 @@ static uint32_t env_cpu_count(sq_task *task)
     return sq_task_step(task)->machine->topology.cpu_count;
 }
 
+/* A task is told once; if it asks again it did not listen, and leaves. */
 static bool env_should_stop(sq_task *task)
 {
-    return sq_sched_is_stopped(task->sched);
+    if (task->is_told_to_stop)
+        sq_task_abandon(task);
+    sq_cpu_relax(task->cpu);
+    task->is_told_to_stop = sq_sched_is_stopped(task->sched);
+    return task->is_told_to_stop;
 }
 
 static void *env_argument(sq_task *task)
@@ -352,6 +383,59 @@ static void env_yield(sq_task *task)
 {
     (void)sq_task_step(task);
     sq_task_yield(task);
+}
+
+static void env_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    (void)sq_task_step_blocking(task);
+    sq_task_sleep_until(task, time_ns);
+}
+
+/* Requires the lock: `end_ns` is written by whoever comes. */
+static void env_end_clock(sq_task *task)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED) &&
+        !sq_sched_is_stopped(task->sched))
+        runner->end_ns = env_now_ns(task);
+}
+
+static void env_stop_clock(sq_task *task)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    sq_lock_acquire(cpu, &run->lock);
+    env_mark(task, true);
+    __atomic_store_n(&run->runner->clock_is_stopped, true, __ATOMIC_RELAXED);
+    sq_lock_release(cpu, &run->lock);
+}
+
+static uint32_t env_latency_path(sq_task *task, const char *name)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    uint32_t path = 0;
+    (void)sq_task_step(task);
+    env_lock(task);
+    while (path < runner->latency_path_count &&
+           strcmp(runner->latency_path_name[path], name) != 0)
+        path++;
+    if (path < SQ_LATENCY_PATHS_MAX) {
+        runner->latency_path_name[path] = name;
+        if (path == runner->latency_path_count)
+            runner->latency_path_count++;
+    }
+    env_unlock(task);
+    if (path == SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "more paths than SQ_LATENCY_PATHS_MAX are named");
+    return path;
+}
+
+static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    if (path >= SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "a latency is given to a path without a name");
+    sq_histogram_add(&env_of(task)->cpus[cpu->index].latency_ns[path], ns);
 }
 
 /* On a real machine the time passes by itself; on a simulated one it is charged. */
@@ -408,10 +492,8 @@ static void env_child_ended(sq_task *task)
 {
     struct env_run *run = env_of(task);
     sq_lock_acquire(task->cpu, &run->lock);
-    run->child_count--;
-    if (!sq_sched_is_stopped(task->sched))
-        run->runner->end_ns = env_now_ns(task);
-    if (run->child_count == 0)
+    env_end_clock(task);
+    if (--run->child_count == 0)
         (void)sq_wait_wake(task->cpu, &run->parent, 1);
     sq_lock_release(task->cpu, &run->lock);
 }
@@ -423,7 +505,8 @@ static void env_child_main(sq_task *task, void *argument)
     env_child_ended(task);
 }
 
-static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
+                      int32_t cpu)
 {
     struct env_run *run = env_of(task);
     sq_cpu *own = sq_task_step(task);
@@ -443,7 +526,7 @@ static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int
     run->child_count++;
     sq_lock_release(own, &run->lock);
     if (sq_task_create(own, run->sched, env_child_main, child, run, cpu,
-                       cpu != SQ_ANY_CPU, &error) == NULL)
+                       cpu != SQ_ANY_CPU, &error) != SQ_OK)
         env_fail(task, &error);
 }
 
@@ -505,6 +588,12 @@ static const struct sq_env env_table = {
     .pipe_read = pipe_read,
     .wait = sync_wait,
     .wake = sync_wake,
+    .alloc_bulk = env_alloc_bulk,
+    .free_bulk = env_free_bulk,
+    .latency_path = env_latency_path,
+    .latency = env_latency,
+    .stop_clock = env_stop_clock,
+    .sleep_until = env_sleep_until,
 };
 
 /* ---- the run ---- */
@@ -519,10 +608,9 @@ static bool env_tick(void *argument)
         return false;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
         done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
-    return runner->tick(runner->tick_argument,
-                        expected > 0 ? (double)sq_min_u64(done, expected) /
-                                           (double)expected
-                                     : 0.0);
+    return runner->tick(
+        runner->tick_argument,
+        expected > 0 ? (double)sq_min_u64(done, expected) / (double)expected : 0.0);
 }
 
 /* The cheapest of many readings of the clock. */
@@ -604,17 +692,16 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
 {
     struct env_run *run = env_create(runner);
     const struct sq_machine_ops *ops = runner->machine->ops;
-    sq_task *first;
     sq_cpu *cpu;
     int code;
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
     cpu = ops->cpu_enter(runner->machine, 0);
-    first = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
-    code = first == NULL ? error->code
-                         : sq_sched_run(run->sched, env_tick, run, error);
+    if (code == SQ_OK)
+        code = sq_sched_run(run->sched, env_tick, run, error);
     sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
     cpu = ops->cpu_enter(runner->machine, 0);
     env_destroy(cpu, run);

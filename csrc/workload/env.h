@@ -43,7 +43,7 @@ struct env_run {
     struct env_wait_bucket buckets[ENV_WAIT_BUCKET_COUNT];
     _Alignas(SQ_LINE_SIZE) sq_lock lock; /* class WAIT: the two below */
     uint64_t window_operations; /* so far; relaxed atomic, counted if there is a window */
-    uint64_t child_count; /* tasks but for the first */
+    uint64_t child_count;        /* tasks but for the first */
     struct sq_wait_queue parent; /* the first task, waiting for the others */
 };
 

@@ -3,8 +3,8 @@
     python benchmarks/native.py [--rounds N] [--json FILE]
 
 Builds native_driver.c with the C core, runs it once an allocator and round, in a new
-order each round, and prints medians, ranges and the ratio to glibc. The peers are Debian
-packages (benchmarks/install_peers.sh); one that is missing is said to be missing.
+order each round, and prints medians, ranges and the ratio to glibc. The peers are
+Debian packages (benchmarks/install_peers.sh); one that is missing is said to be.
 """
 
 import argparse
@@ -54,7 +54,9 @@ def subjects() -> dict[str, tuple[list[str], dict[str, str]]]:
     for name, library in PEERS.items():
         path = peer_library(library)
         if path is None:
-            print(f"{name}: not installed (benchmarks/install_peers.sh)", file=sys.stderr)
+            print(
+                f"{name}: not installed (benchmarks/install_peers.sh)", file=sys.stderr
+            )
         else:
             table[name] = (["malloc"], {"LD_PRELOAD": path})
     for policy in POLICIES:
@@ -94,7 +96,9 @@ def cell(values: list[float]) -> str:
 
 
 def print_table(samples: dict, rounds: int) -> None:
-    print(f"ns per allocation and free: median (min-max) of {rounds} interleaved rounds")
+    print(
+        f"ns per allocation and free: median (min-max) of {rounds} interleaved rounds"
+    )
     print(f"{'':<23}" + "".join(f"{pattern:>22}" for pattern in PATTERNS))
     for name, row in samples.items():
         print(f"{name:<23}" + "".join(f"{cell(row[p]):>22}" for p in PATTERNS))

@@ -24,6 +24,9 @@ from slabq.policy import (
     policy_names,
     policy_options,
 )
+from slabq.published import PublishedTable, published_tables
+from slabq.reproduce import reproduce
+from slabq.reproduction import Reproduction
 from slabq.result import Result
 from slabq.results import Results, load
 from slabq.run import replay, run, sweep
@@ -47,6 +50,8 @@ __all__ = [
     "ParameterError",
     "Place",
     "Policy",
+    "PublishedTable",
+    "Reproduction",
     "Result",
     "Results",
     "Sheaves",
@@ -73,9 +78,11 @@ __all__ = [
     "plot_locks",
     "policy_names",
     "policy_options",
+    "published_tables",
     "read_machine",
     "read_trace",
     "replay",
+    "reproduce",
     "run",
     "sweep",
     "workload_kinds",

@@ -103,12 +103,19 @@ def run(
     machine: Machine,
     policy: str,
     options: Sequence[tuple[str, int]],
+<<<<<<< HEAD
+    workload: str | int,
+=======
     workload: str | tuple[str, bytes] | int,
+>>>>>>> workloads
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,
 ) -> str:
-    """JSON of the measured part of one result row."""
+    """JSON of the measured part of one result row.
+
+    `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
+    """
 
 def replay(
     machine: Machine,

@@ -12,17 +12,17 @@ from typing import Any
 from slabq import _core
 from slabq.cache import (
     ALIGN_MAX,
-    SHEAF_CAPACITY_MAX,
     SIZE_MAX,
     Cache,
     check_address,
     check_cpu,
     check_node,
+    check_sheaf_capacity,
     flag_bits,
 )
 from slabq.checks import require_int
 from slabq.errors import ParameterError
-from slabq.machine import Machine, find_machine
+from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 
@@ -73,7 +73,7 @@ class Allocator:
         self,
         policy: Policy | str,
         *,
-        machine: Machine | str | None = None,
+        machine: MachineLike = None,
         kernel: str | None = None,
         seed: int = 0,
         **options: object,
@@ -108,6 +108,10 @@ class Allocator:
         hwcache_align: bool = False,
         reclaim_account: bool = False,
         typesafe_by_rcu: bool = False,
+        red_zone: bool = False,
+        poison: bool = False,
+        store_user: bool = False,
+        consistency_checks: bool = False,
         sheaf_capacity: int = 0,
     ) -> Cache:
         """Make a cache of objects of one size, the kernel's ``kmem_cache_create``.
@@ -123,6 +127,8 @@ class Allocator:
         hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
             The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
             ``SLAB_TYPESAFE_BY_RCU``.
+        red_zone, poison, store_user, consistency_checks : bool, default False
+            The kernel's debugging flags of the same names; SLUB only.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
 
@@ -144,16 +150,21 @@ class Allocator:
         'skbuff_head_cache'
         """
         flags = flag_bits(
+            self._policy,
             hwcache_align=hwcache_align,
             reclaim_account=reclaim_account,
             typesafe_by_rcu=typesafe_by_rcu,
+            red_zone=red_zone,
+            poison=poison,
+            store_user=store_user,
+            consistency_checks=consistency_checks,
         )
         core = self._core.create_cache(
             _check_name(name),
             require_int("size", size, 1, SIZE_MAX),
             require_int("align", align, 0, ALIGN_MAX),
             flags,
-            require_int("sheaf_capacity", sheaf_capacity, 0, SHEAF_CAPACITY_MAX),
+            check_sheaf_capacity(self._policy, sheaf_capacity),
         )
         return Cache(core, self._machine, name, size)
 
@@ -403,7 +414,7 @@ def execute(
     script: str,
     policy: Policy | str,
     *,
-    machine: Machine | str | None = None,
+    machine: MachineLike = None,
     kernel: str | None = None,
 ) -> str:
     """Run an operation script on one host thread.

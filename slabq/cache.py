@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from slabq import _core
 from slabq.checks import require_int
-from slabq.machine import Machine, find_machine
+from slabq.errors import ParameterError
+from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
 
 __all__ = ["Cache", "Place", "geometry"]
@@ -39,9 +40,27 @@ class Place(NamedTuple):
     node: int
 
 
-def flag_bits(**switches: bool) -> int:
+# What a policy makes no difference for is refused rather than ignored.
+_DEBUG_FLAGS = ("red_zone", "poison", "store_user", "consistency_checks")
+_DEBUG_POLICIES = ("slub", "sheaves")
+
+
+def flag_bits(policy: Policy, **switches: bool) -> int:
     """Return the flags that are on, as the core numbers them."""
+    for name in _DEBUG_FLAGS:
+        if switches.get(name) and policy.name not in _DEBUG_POLICIES:
+            raise ParameterError(
+                f"{name} is True with policy {policy.name}: accepted is False, only "
+                f"{' and '.join(_DEBUG_POLICIES)} have it"
+            )
     return sum(int(_Flag[name.upper()]) for name, on in switches.items() if on)
+
+
+def check_sheaf_capacity(policy: Policy, capacity: int) -> int:
+    """Return `capacity` if `policy` may have such sheaves, or raise."""
+    maximum = SHEAF_CAPACITY_MAX if policy.name == "sheaves" else 0
+    what = f"sheaf_capacity of a cache of {policy.name}"
+    return require_int(what, capacity, 0, maximum)
 
 
 def check_cpu(machine: Machine, cpu: int) -> int:
@@ -452,11 +471,15 @@ def geometry(
     policy: Policy | str,
     size: int,
     *,
-    machine: Machine | str | None = None,
+    machine: MachineLike = None,
     kernel: str | None = None,
     align: int = 0,
     hwcache_align: bool = False,
     reclaim_account: bool = False,
+    typesafe_by_rcu: bool = False,
+    red_zone: bool = False,
+    poison: bool = False,
+    store_user: bool = False,
     sheaf_capacity: int = 0,
 ) -> Mapping[str, Any]:
     """Order, objects a slab and limits that a cache would have; makes none.
@@ -473,8 +496,11 @@ def geometry(
         Kernel profile of a policy given by name.
     align : int, default 0
         Alignment in bytes, a power of two; 0 is the policy's minimum.
-    hwcache_align, reclaim_account : bool, default False
-        The kernel's flags ``SLAB_HWCACHE_ALIGN`` and ``SLAB_RECLAIM_ACCOUNT``.
+    hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
+        The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
+        ``SLAB_TYPESAFE_BY_RCU``.
+    red_zone, poison, store_user : bool, default False
+        The kernel's debugging flags of the same names; SLUB only.
     sheaf_capacity : int, default 0
         Objects of a sheaf; policy `Sheaves` only.
 
@@ -503,7 +529,15 @@ def geometry(
         list(value.values().items()),
         require_int("size", size, 1, SIZE_MAX),
         require_int("align", align, 0, ALIGN_MAX),
-        flag_bits(hwcache_align=hwcache_align, reclaim_account=reclaim_account),
-        require_int("sheaf_capacity", sheaf_capacity, 0, SHEAF_CAPACITY_MAX),
+        flag_bits(
+            value,
+            hwcache_align=hwcache_align,
+            reclaim_account=reclaim_account,
+            typesafe_by_rcu=typesafe_by_rcu,
+            red_zone=red_zone,
+            poison=poison,
+            store_user=store_user,
+        ),
+        check_sheaf_capacity(value, sheaf_capacity),
     )
     return _parse(text)

@@ -142,6 +142,8 @@ def require_int(what: str, value: object, minimum: int, maximum: int) -> int:
     16
     """
     accepted = f"accepted are {minimum} to {maximum}"
+    if minimum == maximum:
+        accepted = f"accepted is {minimum}"
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -172,7 +172,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
 
 @click.group("show", no_args_is_help=False)
 def show_command() -> None:
-    """Everything about one machine or policy."""
+    """Everything about one machine, policy or table."""
 
 
 @show_command.command("machine")
@@ -291,3 +291,13 @@ def show_policy(name: str, as_json: bool) -> None:
 
 def _by_profile(name: str, values: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [str(found[name]) for found in values.values()]
+
+
+@show_command.command("table")
+@click.argument("table_id", metavar="ID")
+@json_option
+def show_table(table_id: str, as_json: bool) -> None:
+    """Figures of a table as published, and how slabq runs its cells."""
+    from slabq.cli_reproduce import print_published
+
+    print_published(table_id, as_json)

@@ -209,6 +209,7 @@ def _workload_command(name: str) -> click.Command:
         _parameter_option(parameter) for parameter in kind.parameters.values()
     ]
     if name == HACKBENCH:
+        made.epilog = "-p with no policy behind it is hackbench's own: --pipe."
         extra += [
             click.Option(
                 ["mode_flag", "-T", "--threads"],

@@ -266,6 +266,7 @@ def _policy_section(
         rows.append(row)
     notes = [f"ratio: against {_baseline_of(group, baseline).policy.name}"]
     notes += [*_newest_notes(group), *_option_notes(group), *_latency_notes(group)]
+    notes += _trace_notes(group[0])
     return Section(_title(group), columns, rows, notes, left_count=2)
 
 
@@ -287,6 +288,29 @@ def _newest_notes(group: Sequence[Result]) -> list[str]:
     if own and len({result.kernel for result in group}) > 1:
         return ["kernel: each policy as in the newest kernel profile that has it"]
     return []
+
+
+def _trace_notes(result: Result) -> list[str]:
+    """Account for every event of a replayed trace, the unmatched ones above all."""
+    counts = result.row().get("trace")
+    if counts is None:
+        return []
+    kinds = {
+        "matched_frees": "freed in it",
+        "live": "live at its end",
+        "reused": "freed without an event (bulk frees), seen as the address came again",
+        "failed_allocations": "failed",
+    }
+    outside = {
+        "unmatched_frees": "frees of what was allocated before it began",
+        "nil_frees": "frees of NULL",
+        "lost": "events that the recorder lost",
+    }
+    inside = [f"{counts[name]} {text}" for name, text in kinds.items() if counts[name]]
+    left = [f"{counts[name]} {text}" for name, text in outside.items() if counts[name]]
+    notes = [f"trace: {counts['allocations']} allocations: " + ", ".join(inside)]
+    notes += ["left out: " + ", ".join(left)] if left else []
+    return notes
 
 
 def _middle(result: Result, figure: str) -> float:

@@ -209,6 +209,9 @@ class Machine:
         return values
 
 
+MachineLike = Machine | str | os.PathLike[str] | None
+
+
 def _shape_name(cpus: int, nodes: int) -> str:
     def some(count: int, word: str) -> str:
         return f"{count} {word}" + ("" if count == 1 else "s")
@@ -354,7 +357,7 @@ def host() -> Machine:
     )
 
 
-def find_machine(machine: Machine | str | os.PathLike[str] | None) -> Machine:
+def find_machine(machine: MachineLike) -> Machine:
     """Return the machine that is meant.
 
     Parameters

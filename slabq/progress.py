@@ -27,7 +27,7 @@ class ProgressBar:
     title : str
         What is going on.
     total : int, default 1
-        Number of equal parts; each is told from 0 to 1 and ended by `next_part`.
+        Number of equal parts, each told from 0 to 1 after `begin_part`.
     show : bool, optional
         Default: only if standard error is a terminal.
 
@@ -70,11 +70,13 @@ class ProgressBar:
             self._bar.start()
         done = (self._done + min(max(fraction, 0.0), 1.0)) / self._total
         left = _time_left(monotonic() - self._start_s, done)
-        self._bar.update(self._bar.task_ids[0], completed=done, left=left)
+        self._bar.update(
+            self._bar.task_ids[0], completed=done, left=left, description=self._title
+        )
 
-    def next_part(self) -> None:
-        """Note that the current part has ended."""
-        self._done += 1
+    def begin_part(self, number: int, title: str) -> None:
+        """Note that part `number`, from 0, begins and what it is."""
+        self._done, self._title = number, title
         self(0.0)
 
     def _make(self) -> "Progress":

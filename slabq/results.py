@@ -61,9 +61,6 @@ class Results(Sequence[Result]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Results) and self._results == other._results
 
-    def __hash__(self) -> int:
-        return id(self)
-
     def __add__(self, other: "Results") -> "Results":
         return Results([*self, *other])
 

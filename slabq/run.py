@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
 from slabq.checks import list_known, require_int
 from slabq.errors import ParameterError
-from slabq.machine import Machine, find_machine
+from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
 from slabq.result import REPLAY, Result
@@ -44,7 +45,7 @@ def check_engine(engine: object) -> str:
 class Job:
     """One configuration to run; all of it plain values, so it may travel."""
 
-    work: "Workload | Trace"
+    work: "Workload | Trace | Path"
     policy: Policy
     machine: Machine
     engine: str
@@ -75,7 +76,7 @@ class Job:
                 machine, name, options, self.work.core(), numbers, seed, progress
             )
         else:
-            core = self.work._core
+            core = open_trace(self.work)._core
             text = _core.replay(machine, name, options, core, seed, progress)
         return {"seed": seed, **json.loads(text)}
 
@@ -89,8 +90,14 @@ class Job:
             seed=self.seed,
             parameters=self.parameters,
             samples=samples,
-            source=None if isinstance(self.work, Workload) else self.work,
+            source=None if isinstance(self.work, Workload | Path) else self.work,
         )
+
+    def packed(self) -> "Job":
+        """Return the job fit to travel: a trace that is a file goes as its path."""
+        if self.trace_path and not isinstance(self.work, Workload):
+            return dataclasses.replace(self, work=Path(self.trace_path).absolute())
+        return self
 
 
 def _measure(job: Job, number: int) -> dict[str, Any]:
@@ -147,7 +154,11 @@ def measure_jobs(
 def _run_turns_on(
     turns: Sequence[tuple[int, Job]], executor: Executor
 ) -> list[dict[str, Any]]:
-    return [executor.submit(_measure, job, number).result() for number, job in turns]
+    samples = []
+    for number, job in turns:
+        future = executor.submit(_measure, job.packed(), number)
+        samples.append(future.result())  # before the next: native runs are alone
+    return samples
 
 
 def _run_turns_here(
@@ -170,8 +181,8 @@ class _Parts:
     def __call__(self, fraction: float) -> None:
         self._function((self._done + fraction) / self._total)
 
-    def next_part(self) -> None:
-        self._done += 1
+    def begin_part(self, number: int, title: str) -> None:
+        self._done = number
         self(0.0)
 
 
@@ -179,9 +190,11 @@ def _run_turns_with(
     turns: Sequence[tuple[int, Job]], progress: ProgressBar | _Parts
 ) -> list[dict[str, Any]]:
     samples = []
-    for number, job in turns:
+    for index, (number, job) in enumerate(turns):
+        part = f", {index + 1} of {len(turns)}" if len(turns) > 1 else ""
+        progress.begin_part(index, f"{job.name} {job.policy.name}{part}")
         samples.append(job.measure(number, progress))
-        progress.next_part()
+    progress.begin_part(len(turns), "done")
     return samples
 
 
@@ -189,7 +202,7 @@ def run(
     workload: Workload | str,
     *,
     policy: Policy | str,
-    machine: Machine | str | os.PathLike[str] | None = None,
+    machine: MachineLike = None,
     engine: str = "native",
     kernel: str | None = None,
     seed: int = 1,
@@ -256,7 +269,7 @@ def replay(
     trace: "Trace | str | os.PathLike[str]",
     *,
     policy: Policy | str,
-    machine: Machine | str | os.PathLike[str] | None = None,
+    machine: MachineLike = None,
     engine: str = "native",
     kernel: str | None = None,
     seed: int = 1,
@@ -334,7 +347,7 @@ def sweep(
     workload: "Workload | Trace | str | os.PathLike[str]",
     *,
     policy: Policy | str | Sequence[Policy | str] | None = None,
-    machine: Machine | str | Sequence[Machine | str] | None = None,
+    machine: MachineLike | Sequence[MachineLike] = None,
     engine: str | Sequence[str] = "native",
     kernel: str | Sequence[str | None] | None = None,
     seed: int = 1,

@@ -2,10 +2,10 @@
 
     python tests/oracle_suite.py [--only TEXT] [--show N]
 
-prints, by allocator and topology, how many files and lines are equal. The recordings lie
-in ../shared/oracle beside the checkout; what they are is told by the README there. A line
-of slabq must be the recorded line, byte for byte; only the `vars` line (variables of the
-recorded kernel) is left aside.
+prints, by allocator and topology, how many files and lines are equal. The recordings
+lie in ../shared/oracle beside the checkout; what they are is told by the README there.
+A line of slabq must be the recorded line, byte for byte; only the `vars` line
+(variables of the recorded kernel) is left aside.
 """
 
 import argparse
@@ -24,9 +24,15 @@ from pathlib import Path
 
 from slabq import _core
 
-ORACLE = Path(__file__).resolve().parent.parent.parent / "shared" / "oracle"
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+ORACLE = Path(os.environ.get("SLABQ_SHARED", SHARED)) / "oracle"
 FOUR_NODES = [[10, 20, 20, 30], [20, 10, 20, 20], [20, 20, 10, 20], [30, 20, 20, 10]]
-PROFILE_FILES = {"slab": "slab", "slub": "slub", "slub+q": "slubq", "sheaves": "sheaves"}
+PROFILE_FILES = {
+    "slab": "slab",
+    "slub": "slub",
+    "slub+q": "slubq",
+    "sheaves": "sheaves",
+}
 KEPT_ASIDE = "no recording beside the checkout (../shared/oracle)"
 
 
@@ -207,7 +213,7 @@ def compare_recording(folder: Folder, script: Path, lines: Path) -> Comparison:
     return compare_lines(name, want, got)
 
 
-# ---- recordings that are told by their difference from 6.1's ----------------------------
+# ---- recordings that are told by their difference from 6.1's -------------------------
 
 LIKE_6_1 = [
     (Folder("seq/slub-n4c16", "slub", "5.15"), "linux-5.15.100/compare.tsv", "515slub"),
@@ -255,7 +261,7 @@ def compare_with_6_1(folder: Folder, row: dict[str, str]) -> Comparison:
     return result
 
 
-# ---- exhaustion: which node objects come from -------------------------------------------
+# ---- exhaustion: which node objects come from ----------------------------------------
 
 
 def node_order(line: str) -> list[int]:
@@ -279,7 +285,7 @@ def compare_exhaustion(path: Path) -> Comparison:
     return result
 
 
-# ---- all of it ---------------------------------------------------------------------------
+# ---- all of it -----------------------------------------------------------------------
 
 
 def compare_folder(folder: Folder) -> list[Comparison]:
@@ -332,7 +338,9 @@ def run_all(only: str = "") -> dict[str, list[Comparison]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="groups whose name has this in it")
-    parser.add_argument("--show", type=int, default=0, help="first differences to print")
+    parser.add_argument(
+        "--show", type=int, default=0, help="first differences to print"
+    )
     options = parser.parse_args()
     if not ORACLE.exists():
         print(f"oracle_suite: {KEPT_ASIDE}", file=sys.stderr)

@@ -192,6 +192,7 @@ WRONG_ARGUMENTS = {
     "empty name": (lambda a, c: a.create_cache("", 8), "name of a cache is ''"),
     "long name": (lambda a, c: a.create_cache("n" * 64, 8), "1 to 63 bytes"),
     "name with nul": (lambda a, c: a.create_cache("a\0b", 8), "printable"),
+    "sheaf": (lambda a, c: a.create_cache("y", 8, sheaf_capacity=9), "accepted is 0"),
     "tunable": (lambda a, c: c.tune(no_such_tunable=1), "no_such_tunable"),
     "read too long": (lambda a, c: a.read(c.alloc(), 65), "65"),
     "write too long": (lambda a, c: a.write(c.alloc(), b"x" * 65), "65"),
@@ -248,6 +249,17 @@ def test_an_option_changes_what_a_cache_is_made_like():
     )
 
     assert (large["order"], small["order"]) == (1, 0)
+
+
+@pytest.mark.parametrize("flag", ["red_zone", "poison", "store_user"])
+def test_debugging_flags_need_room_in_slub_and_are_refused_elsewhere(flag):
+    machine = slabq.Machine(cpus=2)
+    plain = slabq.geometry("slub", 64, machine=machine, kernel="6.1")
+    debug = slabq.geometry("slub", 64, machine=machine, kernel="6.1", **{flag: True})
+
+    assert debug["size"] > plain["size"]
+    with pytest.raises(slabq.ParameterError, match=f"{flag} is True with policy slab"):
+        slabq.geometry("slab", 64, machine=machine, **{flag: True})
 
 
 def test_a_script_prints_one_json_object_a_line():

@@ -376,7 +376,7 @@ def test_help_is_there_for_every_command(slabq_command):
 
 
 def process(*words, **options):
-    command = [sys.executable, "-m", "slabq", *words]
+    command = [sys.executable, "-P", "-m", "slabq", *words]
     return subprocess.Popen(command, text=True, **options)
 
 
@@ -443,7 +443,7 @@ def test_a_command_imports_no_more_than_it_needs():
         "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
@@ -476,9 +476,9 @@ def test_a_bar_is_shown_after_two_seconds_with_the_time_left(monkeypatch):
     with progress.ProgressBar("work", 2, show=True) as bar:
         bar(0.5)
         assert drawn.updates == []
-        bar.next_part()
+        bar.begin_part(1, "second")
 
-    shown = {"completed": 0.5, "left": "0:00:03 left"}
+    shown = {"completed": 0.5, "left": "0:00:03 left", "description": "second"}
     assert drawn.updates == ["started", shown, "stopped"]
 
 

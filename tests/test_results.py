@@ -158,6 +158,23 @@ def test_a_replay_counts_what_the_trace_is_like_alike_under_every_policy():
     assert counts[0]["lost"] == 0
 
 
+def test_a_trace_travels_to_another_process_as_its_path():
+    with concurrent.futures.ProcessPoolExecutor(max_workers=1) as executor:
+        path = slabq.bundled_trace_path()
+        swept = slabq.sweep(path, policy="slab", machine=MACHINE, executor=executor)
+
+    assert swept[0].sample["trace"]["allocations"] == 13483
+
+
+def test_a_trace_in_memory_is_replayed_and_repeats_itself():
+    trace = slabq.read_trace(slabq.bundled_trace_path())
+
+    replayed = slabq.replay(trace, policy="slub", machine=MACHINE)
+
+    assert replayed.workload == "replay"
+    assert replayed.repeat().sample["trace"] == replayed.sample["trace"]
+
+
 def test_a_replay_repeats_itself_from_the_saved_path(tmp_path):
     path = slabq.bundled_trace_path()
     slabq.replay(path, policy="slab", machine=MACHINE).save(tmp_path / "x.slabq")

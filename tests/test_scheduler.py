@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slabq import _core
-from slabq.errors import Error, OutOfMemory, ParameterError
+from slabq.errors import CorruptionError, Error, OutOfMemory, ParameterError
 from slabq.machine import Machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -174,48 +174,70 @@ def test_a_stop_reaches_every_kind_of_busy_loop(kind):
         run("endless", 3, stop_at(2), tasks=8, extra=kind)
 
 
-# ---- a crowded CPU and an idle one ----
-WORKLOADS["crowd"] = """
-/* The tasks spawned in turn fall on the CPUs in turn. Those on one CPU end at once; of
- * the others, all but one can only go on when the CPU that is free takes them. */
-static uint64_t moved;
-static void worker(const struct sq_env *env, sq_task *task, void *unused)
+# ---- a task that is driven from CPU to CPU ----
+WORKLOADS["driven"] = """
+/* Each of two CPUs has a hog that stays there. It sleeps until the traveller is on its
+ * CPU, then keeps the CPU until the traveller is gone: the other, idle CPU takes it. */
+static uint64_t calls[2], place, done;
+static sq_barrier *start;
+static void hog(const struct sq_env *env, sq_task *task, void *number)
 {
-    uint32_t first = env->cpu_index(task);
-    char stack[512];
-    double sum = 0.5;
-    (void)unused;
-    if (first != (uint32_t)extra)
-        return;
-    memset(stack, (int)first, sizeof(stack));
-    while (env->cpu_index(task) == first &&
-           __atomic_load_n(&moved, __ATOMIC_RELAXED) == 0) {
-        env->yield(task);
-        sum += 1.0;
+    uint64_t self = (uintptr_t)number, seen = 0;
+    (void)env->barrier_wait(task, start);
+    while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) == 0) {
+        env->wait(task, &calls[self], seen++);
+        while (__atomic_load_n(&place, __ATOMIC_ACQUIRE) == self &&
+               __atomic_load_n(&done, __ATOMIC_ACQUIRE) == 0)
+            (void)env->random(task);
     }
-    if (env->cpu_index(task) != first)
-        __atomic_store_n(&moved, 1, __ATOMIC_RELAXED);
+}
+static void call_hog(const struct sq_env *env, sq_task *task, uint64_t cpu)
+{
+    __atomic_fetch_add(&calls[cpu], 1, __ATOMIC_RELEASE);
+    env->wake(task, &calls[cpu]);
+}
+static void traveller(const struct sq_env *env, sq_task *task, void *unused)
+{
+    char stack[512];
+    double sum = 0.25;
+    (void)unused;
+    memset(stack, 7, sizeof(stack));
+    (void)env->barrier_wait(task, start);
+    for (int64_t i = 0; i < loops; i++) {
+        uint32_t cpu = env->cpu_index(task);
+        __atomic_store_n(&place, cpu, __ATOMIC_RELEASE);
+        call_hog(env, task, cpu);
+        while (env->cpu_index(task) == cpu)
+            env->yield(task);
+        __atomic_store_n(&place, env->cpu_index(task), __ATOMIC_RELEASE);
+        sum += 1.0;
+        env->progress(task, 1);
+    }
     for (size_t i = 0; i < sizeof(stack); i++)
-        if (stack[i] != (char)first || sum < 0.5)
+        if (stack[i] != 7 || sum != (double)loops + 0.25)
             env->fail(task, "the stack changed on the way");
-    env->progress(task, 1);
+    __atomic_store_n(&done, 1, __ATOMIC_RELEASE);
+    call_hog(env, task, 0);
+    call_hog(env, task, 1);
 }
 static void *prepare(const struct sq_env *env, sq_task *task)
 {
-    moved = 0;
-    for (int64_t i = 0; i < tasks; i++)
-        env->spawn(task, worker, NULL, SQ_ANY_CPU);
+    calls[0] = calls[1] = done = 0;
+    place = 99;
+    start = env->barrier_create(task, 3, true);
+    env->spawn(task, hog, (void *)(uintptr_t)0, 0);
+    env->spawn(task, hog, (void *)(uintptr_t)1, 1);
+    env->spawn(task, traveller, NULL, SQ_ANY_CPU);
     return NULL;
 }
 """
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-def test_an_idle_cpu_takes_a_waiting_task_and_its_stack_goes_along(extra):
-    row = run("crowd", 2, tasks=20, extra=extra)
+def test_an_idle_cpu_takes_a_waiting_task_and_its_stack_goes_along():
+    row = run("driven", 2, loops=200, slice_calls=0)
 
-    assert row["cpu_migrations"] > 0
-    assert row["operations"] > 0
+    assert row["operations"] == 200
+    assert row["cpu_migrations"] >= 200
 
 
 # ---- tasks that are told where to be ----
@@ -461,6 +483,47 @@ def test_what_cannot_be_done_ends_the_run_with_its_reason(kind, error, message):
         run("mistakes", extra=kind)
 
 
+# ---- a workload that breaks its heap ----
+WORKLOADS["careless"] = """
+static void *prepare(const struct sq_env *env, sq_task *task)
+{
+    sq_cache *made = env->cache_create(task, "toy", 64, 0, 0);
+    char *objects[3];
+    for (int i = 0; i < 3; i++)
+        objects[i] = env->alloc(task, made);
+    for (int i = 0; i < 3; i++)
+        if (extra != 3 || i > 0)
+            env->free(task, made, objects[i]);
+    if (extra == 1)
+        env->free(task, made, objects[0]);
+    if (extra == 2)
+        env->free(task, made, objects[1] + 8);
+    return made;
+}
+"""
+
+
+@pytest.mark.parametrize("policy", _core.policies())
+@pytest.mark.parametrize("extra", [1, 2])
+def test_an_object_freed_twice_or_beside_its_start_is_found_after_the_run(
+    policy, extra
+):
+    machine = Machine(cpus=2).core(1)
+    address = compiled("careless").address
+
+    with pytest.raises(CorruptionError, match="cache toy"):
+        _core.run(machine, policy, [], address, [("extra", extra)], 1, None)
+
+    assert json.loads(machine.describe())["bytes_in_use"] == [0]
+
+
+@pytest.mark.parametrize(("extra", "live"), [(0, 0), (3, 1)])
+def test_what_was_not_freed_is_told(extra, live):
+    row = run("careless", extra=extra)
+
+    assert (row["allocations"], row["live"], row["operations"]) == (3, live, 0)
+
+
 def test_a_workload_of_another_abi_is_refused():
     other = CompiledWorkload(WORKLOADS["pairs"], abi="99u")
 
@@ -502,6 +565,7 @@ def test_a_stack_that_overflows_is_a_fault_and_never_goes_unnoticed(depth, ends_
         pytest.skip("a sanitizer takes the fault and reports it its own way")
     command = [
         sys.executable,
+        "-P",
         "-c",
         OVERFLOW_SCRIPT,
         str(Path(__file__).parent),

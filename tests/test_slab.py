@@ -111,7 +111,7 @@ def test_a_profile_stays_sound_and_gives_all_memory_back(kernel, size):
 
 
 @pytest.mark.parametrize(
-    "values", itertools.product([0, 1], repeat=len(SWITCHES)), ids=str
+    "values", list(itertools.product([0, 1], repeat=len(SWITCHES))), ids=str
 )
 def test_any_combination_of_rules_is_a_sound_allocator(values):
     machine = make_machine()

@@ -3,9 +3,9 @@
 import gzip
 import json
 
+import oracle_suite
 import pytest
 
-import oracle_suite
 from slabq import _core
 
 FOLDERS = [folder for folder in oracle_suite.FOLDERS if folder.policy == "slub+q"]
@@ -58,3 +58,18 @@ def machine(cpus: int, nodes: int) -> _core.Machine:
     node_of_cpu = [cpu * nodes // cpus for cpu in range(cpus)]
     distance = [row[:nodes] for row in oracle_suite.FOUR_NODES[:nodes]]
     return _core.Machine(node_of_cpu, node_of_cpu, distance, 16 << 20, 0, 0, 1)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_columns_of_a_step_have_their_recorded_names(
+    folder: oracle_suite.Folder,
+) -> None:
+    script, lines = next(iter(oracle_suite.recordings(folder)))
+    wanted = step_columns(oracle_suite.recorded_lines(lines))
+    assert step_columns(oracle_suite.run_script(folder, script.read_text())) == wanted
+
+
+def step_columns(lines: list[str]) -> list[str]:
+    rows = [json.loads(line) for line in lines if line.startswith('{"vars"')]
+    columns: list[str] = rows[0]["vars"]["step_cols"]
+    return columns

@@ -1048,7 +1048,7 @@ def test_importing_the_reader_imports_no_plotting_or_compiling_library() -> None
         "print(sorted({'matplotlib', 'cffi', 'rich', 'click'} & set(sys.modules)))"
     )
     said = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         capture_output=True,
         text=True,
         check=True,

@@ -3,14 +3,18 @@
  * teardown and before the heap is destroyed, peak_bytes excepted:
  *
  *   slabs, bytes             slabs of all caches, and the pages they are made of
+ *
  *   peak_bytes               the most that `bytes` was at any time of the run
- *   in_queues_bytes          slots that are neither handed out nor in a slab's free list:
- *                            per-CPU, shared and alien queues, sheaves
+ *
+ *   in_queues_bytes          slots neither handed out nor in a free list of a slab:
+ *                            those in per-CPU, shared and alien queues and in sheaves
+ *
  *   internal_fragmentation   of the slots handed out during the run, the share of bytes
- *                            nobody asked for: 1 - requested / slot, both summed over the
+ *                            nobody asked for: 1 - requested / slot, summed over the
  *                            timed allocations; null when none was timed
- *   external_fragmentation   of the slab pages, the share not handed out: 1 - live slots
- *                            / bytes; 0 without slabs
+ *
+ *   external_fragmentation   of the slab pages, the share not handed out: 1 - live
+ *                            slots / bytes; 0 without slabs
  *
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
  */
@@ -61,7 +65,8 @@ static int run_set_in(const struct sq_workload_parameter *table, uint32_t count,
         if (strcmp(table[i].name, given->name) != 0)
             continue;
         if (given->value < table[i].value_min || given->value > table[i].value_max)
-            return sq_error_set(error, SQ_E_PARAMETER, "%s is %lld: accepted are %lld to "
+            return sq_error_set(error, SQ_E_PARAMETER,
+                                "%s is %lld: accepted are %lld to "
                                 "%lld",
                                 given->name, (long long)given->value,
                                 (long long)table[i].value_min,
@@ -82,8 +87,8 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
         run->runner.run_values[i] = sq_run_parameters[i].value_default;
     for (size_t i = 0; i < request->parameter_count; i++) {
         const struct sq_run_parameter *given = &request->parameters[i];
-        int code = run_set_in(workload->parameters, workload->parameter_count, run->values,
-                              given, error);
+        int code = run_set_in(workload->parameters, workload->parameter_count,
+                              run->values, given, error);
         if (code > 0)
             code = run_set_in(sq_run_parameters, SQ_RUN_PARAMETER_COUNT,
                               run->runner.run_values, given, error);
@@ -121,7 +126,8 @@ static void run_write_locks(const struct run *run, struct sq_json *json)
         if (now[k].acquisitions == before->acquisitions)
             continue;
         sq_json_open_object(json, sq_lock_class_name[k]);
-        sq_json_unsigned(json, "acquisitions", now[k].acquisitions - before->acquisitions);
+        sq_json_unsigned(json, "acquisitions",
+                         now[k].acquisitions - before->acquisitions);
         sq_json_unsigned(json, "contended", now[k].contended - before->contended);
         sq_json_unsigned(json, "wait_ns", now[k].wait_ns - before->wait_ns);
         sq_json_close(json);
@@ -136,7 +142,7 @@ static void run_write_counters(const struct run *run, struct sq_json *json)
     sq_json_open_object(json, "counters");
     for (uint32_t id = 0; id < heap->ops->counter_count; id++) {
         uint64_t total = 0;
-        SQ_LIST_EACH(link, &heap->caches) {
+        SQ_LIST_EACH (link, &heap->caches) {
             const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
             for (uint32_t i = 0; i < cpu_count; i++)
                 total += cache->counters[i][id];
@@ -151,7 +157,7 @@ static void run_write_memory(const struct run *run, sq_cpu *cpu,
 {
     const sq_heap *heap = run->runner.heap;
     uint64_t slabs = 0, bytes = 0, live_bytes = 0, queued_bytes = 0;
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
         struct sq_cache_usage usage = {0};
         heap->ops->usage(cpu, cache, &usage);
@@ -185,6 +191,7 @@ static void run_write_path(struct sq_json *json, const char *path,
     sq_json_unsigned(json, "p90", sq_histogram_percentile(histogram, 90));
     sq_json_unsigned(json, "p99", sq_histogram_percentile(histogram, 99));
     sq_json_unsigned(json, "max", histogram->max);
+    sq_json_real(json, "mean", (double)histogram->sum / (double)histogram->count);
     sq_json_unsigned(json, "count", histogram->count);
     sq_json_close(json);
 }
@@ -264,7 +271,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
 
 static int run_check_caches(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
 {
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         int code = heap->ops->check(cpu, SQ_LIST_ENTRY(link, sq_cache, link), error);
         if (code != SQ_OK)
             return code;
@@ -318,7 +325,8 @@ static int run_make(struct run *run, struct sq_error *error)
         if (strcmp(runners[i]->engine, request->machine->engine) == 0)
             run->ops = runners[i];
     SQ_ASSERT(run->ops != NULL);
-    run->values = calloc((size_t)request->workload->parameter_count + 1, sizeof(int64_t));
+    run->values =
+        calloc((size_t)request->workload->parameter_count + 1, sizeof(int64_t));
     run->runner.cpus = aligned_alloc(SQ_LINE_SIZE, bytes);
     if (run->values == NULL || run->runner.cpus == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");

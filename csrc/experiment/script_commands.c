@@ -7,7 +7,10 @@
 
 static int command_vars(struct script *script)
 {
-    const char *const *column = script->heap->ops->row_columns;
+    const sq_policy_ops *ops = script->heap->ops;
+    const char *const *column = ops->row_columns_of == NULL
+                                    ? ops->row_columns
+                                    : ops->row_columns_of(&script->heap->options);
     sq_json_open_object(script->json, NULL);
     sq_json_open_object(script->json, "vars");
     sq_json_string(script->json, "allocator", script->heap->ops->name);
@@ -420,6 +423,16 @@ static uint64_t script_counter(const struct script *script, uint32_t cache,
     return sum;
 }
 
+/* The kernel keeps the reap node by CPU, a policy by CPU and cache: keep them equal. */
+static int script_set_reap_node(struct script *script, uint32_t cpu_index, int64_t node)
+{
+    static const char *const name = "reap_node";
+    int status = SQ_OK;
+    for (uint32_t i = 0; i < script->cache_count && status == SQ_OK; i++)
+        status = script_tune(script, cpu_index, i, 1, &name, &node);
+    return status;
+}
+
 static int command_reap(struct script *script, const char *command)
 {
     uint32_t cache, cpu_index;
@@ -449,20 +462,20 @@ static int command_reap(struct script *script, const char *command)
                          script_counter(script, cache, "reaped") - reaped);
     script_print_events(script);
     script_close(script);
-    return SQ_OK;
+    return script_set_reap_node(script, cpu_index,
+                                (node + 1) % script->machine->topology.node_count);
 }
 
 static int command_reap_node(struct script *script, const char *command)
 {
-    static const char *const name = "reap_node";
     uint32_t cpu_index;
     int64_t node;
     int status = script_word_cpu(script, 1, &cpu_index);
     if (status == SQ_OK)
         status = script_word(script, 2, "NODE", 0,
                              script->machine->topology.node_count - 1, &node);
-    for (uint32_t i = 0; i < script->cache_count && status == SQ_OK; i++)
-        status = script_tune(script, cpu_index, i, 1, &name, &node);
+    if (status == SQ_OK)
+        status = script_set_reap_node(script, cpu_index, node);
     if (status == SQ_OK) {
         script_open(script, command);
         script_close(script);

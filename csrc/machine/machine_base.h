@@ -107,7 +107,7 @@ struct sq_cpu {
     const uint32_t *remote_delay_loops; /* by node; NULL: distance costs no time */
     /* -- only the thread that is this CPU -- */
     struct sq_task *task; /* running now, or NULL */
-    uint32_t irq_depth;   /* kept from assertion level 2 on */
+    uint32_t irq_depth;   /* sq_irq_save without its restore */
     uint32_t held_count;  /* locks held; kept from assertion level 2 on */
     uint8_t held_class[12];
     struct sq_rng rng;

@@ -45,8 +45,7 @@ void sq_native_remote_delay(sq_cpu *cpu, const void *address, size_t bytes);
 
 static inline void sq_irq_save(sq_cpu *cpu)
 {
-    if (SQ_ASSERT_LEVEL >= 2)
-        cpu->irq_depth++;
+    cpu->irq_depth++;
 }
 
 /* Take a request of another CPU, if there is one and irqs are on. */
@@ -59,12 +58,9 @@ static inline void sq_cpu_poll(sq_cpu *cpu)
 
 static inline void sq_irq_restore(sq_cpu *cpu)
 {
-    if (SQ_ASSERT_LEVEL >= 2) {
-        SQ_ASSERT(cpu->irq_depth > 0);
-        if (--cpu->irq_depth > 0)
-            return;
-    }
-    sq_cpu_poll(cpu);
+    SQ_ASSERT_INTERNAL(cpu->irq_depth > 0);
+    if (--cpu->irq_depth == 0)
+        sq_cpu_poll(cpu);
 }
 
 static inline void sq_preempt_disable(sq_cpu *cpu)

@@ -6,8 +6,8 @@
  * of threads, never a task's path unless a CPU is idle.
  *
  * Sleep without a lost wake-up: who queues a task adds to the queue's count, then looks
- * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both are
- * sequentially consistent, so at least one of the two sees the other.
+ * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both
+ * are sequentially consistent, so at least one of the two sees the other.
  *
  * All tasks wait <=> every CPU is idle, every queue empty and no task sleeps until a
  * time, as only a running task or the clock can wake one. The last CPU to go idle sees it.
@@ -67,10 +67,11 @@ struct sched {
     struct sq_sched_config config;
     uint32_t cpu_count; /* of the machine */
     struct sched_cpu *cpus;
-    struct sq_fiber_pool stacks;
-    _Atomic uint32_t idle_count;
-    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
     _Atomic bool is_finished;
+    /* -- any CPU; apart from what every call of a workload reads -- */
+    _Alignas(SQ_LINE_SIZE) _Atomic uint32_t idle_count;
+    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
+    struct sq_fiber_pool stacks;
     pthread_mutex_t mutex;
     /* -- under mutex -- */
     pthread_cond_t thread_ended;
@@ -147,7 +148,8 @@ static struct sched_cpu *sched_neighbour(struct sched *sched, uint32_t from, uin
     return (llc[index] == llc[from]) == near_pass ? &sched->cpus[index] : NULL;
 }
 
-/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one. */
+/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one.
+ */
 static void sched_offer(struct sched *sched, uint32_t from)
 {
     if (atomic_load(&sched->idle_count) == 0)
@@ -183,10 +185,11 @@ static bool sched_is_work(struct sched *sched)
 static void sched_report_deadlock(struct sched *sched)
 {
     struct sq_error error;
-    (void)sq_error_set(&error, SQ_E_DEADLOCK,
-                       "deadlock: all %u tasks that have not ended wait, and none is left "
-                       "that could wake them",
-                       sched->task_count);
+    (void)sq_error_set(
+        &error, SQ_E_DEADLOCK,
+        "deadlock: all %u tasks that have not ended wait, and none is left "
+        "that could wake them",
+        sched->task_count);
     sched_fail_locked(sched, &error);
 }
 
@@ -236,7 +239,6 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 /* Link a runnable task into the queue of `target`, before or after all others. */
 static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
 {
-    /* Both counts change under the lock, so the task is still ours where it is read. */
     sq_lock_acquire(cpu, &target->lock);
     if (is_first)
         sq_list_link_head(&task->link, &target->queue);
@@ -248,15 +250,14 @@ static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, boo
     sq_lock_release(cpu, &target->lock);
 }
 
-/* Put a runnable task on the queue of `target` and see that a thread will look. The task
- * must not be touched once it is queued: it may run to its end, and be freed, at once. */
+/* Put a runnable task on the queue of `target` and see that a thread will look. The
+ * task may run, and end, before this returns. */
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
-    bool is_pinned = task->is_pinned;
+    bool is_movable = !task->is_pinned;
     sched_link(cpu, target, task, false);
-    if (!sched_kick(sched, target) && !is_pinned &&
-        atomic_load(&target->is_busy))
+    if (!sched_kick(sched, target) && is_movable && atomic_load(&target->is_busy))
         sched_offer(sched, target->index);
 }
 
@@ -265,7 +266,7 @@ static sq_task *sched_dequeue(sq_cpu *cpu, struct sched_cpu *from, bool movable)
 {
     sq_task *found = NULL;
     sq_lock_acquire(cpu, &from->lock);
-    SQ_LIST_EACH(link, &from->queue) {
+    SQ_LIST_EACH (link, &from->queue) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, link);
         if (movable && task->is_pinned)
             continue;
@@ -384,18 +385,17 @@ static void sched_task_free(struct sched *sched, sq_task *task)
     free(task);
 }
 
-sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
-                        void *argument, void *owner, int32_t index, bool is_pinned,
-                        struct sq_error *error)
+int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
+                   void *argument, void *owner, int32_t index, bool is_pinned,
+                   struct sq_error *error)
 {
     struct sched *sched = (struct sched *)base;
-    sq_task *task = aligned_alloc(SQ_LINE_SIZE,
-                                  sq_align_up(sizeof(*task), SQ_LINE_SIZE));
+    sq_task *task =
+        aligned_alloc(SQ_LINE_SIZE, sq_align_up(sizeof(*task), SQ_LINE_SIZE));
+    int code;
     SQ_ASSERT(index < (int32_t)sched->cpu_count);
-    if (task == NULL) {
-        (void)sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
-        return NULL;
-    }
+    if (task == NULL)
+        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a task");
     memset(task, 0, sizeof(*task));
     task->sched = base;
     task->owner = owner;
@@ -404,10 +404,10 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     task->is_pinned = is_pinned;
     task->calls_left = sched->config.slice_calls;
     sq_list_init(&task->link);
-    if (sq_fiber_create(&sched->stacks, &task->fiber, sched_task_main, task, error) !=
-        SQ_OK) {
+    code = sq_fiber_create(&sched->stacks, &task->fiber, sched_task_main, task, error);
+    if (code != SQ_OK) {
         free(task);
-        return NULL;
+        return code;
     }
     if (index < 0)
         index = (int32_t)(atomic_fetch_add(&sched->next_cpu, 1) % sched->cpu_count);
@@ -418,7 +418,7 @@ sq_task *sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     sq_list_link_tail(&task->sched_link, &sched->tasks);
     (void)pthread_mutex_unlock(&sched->mutex);
     sched_enqueue(cpu, &sched->cpus[index], task);
-    return task;
+    return SQ_OK;
 }
 
 void sq_task_yield(sq_task *task)
@@ -509,13 +509,14 @@ static void sched_run_task(struct sched *sched, struct sched_cpu *self, sq_task 
     }
 }
 
-/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A host
- * that refuses costs precision and not the run. */
+/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A
+ * host that refuses costs precision and not the run. */
 static void sched_pin(uint32_t index)
 {
     cpu_set_t allowed, one;
     uint32_t skip;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0)
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
+        CPU_COUNT(&allowed) == 0)
         return;
     skip = index % (uint32_t)CPU_COUNT(&allowed);
     for (int host = 0; host < CPU_SETSIZE; host++) {
@@ -559,7 +560,7 @@ static void *sched_thread_main(void *argument)
 sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *config)
 {
     uint32_t cpu_count = machine->topology.cpu_count;
-    struct sched *sched = calloc(1, sizeof(*sched));
+    struct sched *sched = aligned_alloc(SQ_LINE_SIZE, sizeof(*sched));
     struct sched_cpu *cpus =
         aligned_alloc(SQ_LINE_SIZE, sizeof(struct sched_cpu) * cpu_count);
     pthread_condattr_t by_the_clock; /* of sq_native_now_ns */
@@ -568,6 +569,7 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
         free(cpus);
         return NULL;
     }
+    memset(sched, 0, sizeof(*sched));
     memset(cpus, 0, sizeof(struct sched_cpu) * cpu_count);
     (void)pthread_condattr_init(&by_the_clock);
     (void)pthread_condattr_setclock(&by_the_clock, CLOCK_MONOTONIC);
@@ -594,7 +596,7 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
 void sq_sched_destroy(sq_sched *base)
 {
     struct sched *sched = (struct sched *)base;
-    SQ_LIST_EACH_SAFE(link, next, &sched->tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &sched->tasks) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, sched_link);
         sq_fiber_destroy(&sched->stacks, &task->fiber);
         free(task);

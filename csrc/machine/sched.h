@@ -60,7 +60,7 @@ struct sq_task {
     void *owner; /* the creator's */
     sq_task_function *function;
     void *argument;
-    bool is_pinned; /* never leaves its CPU */
+    bool is_pinned;  /* never leaves its CPU */
     uint32_t number; /* counted from 0 in order of creation */
     /* -- the task while it runs, then the scheduler -- */
     sq_cpu *cpu;         /* it runs on, or ran on last */
@@ -75,8 +75,8 @@ struct sq_task {
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
 };
 
-/* Tasks that wait for something, longest first. Its owner names the lock that guards it:
- * class WAIT, or WORKLOAD. */
+/* Tasks that wait for something, longest first. Its owner names the lock that guards
+ * it: class WAIT, or WORKLOAD. */
 struct sq_wait_queue {
     struct sq_list tasks;
 };
@@ -99,9 +99,9 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
 /* Ends the tasks that are left, wherever they are. Requires that no run goes on. */
 void sq_sched_destroy(sq_sched *sched);
 /*
- * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks wait),
- * SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure the tasks
- * that had not ended are left where they were.
+ * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks
+ * wait), SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure
+ * the tasks that had not ended are left where they were.
  */
 int sq_sched_run(sq_sched *sched, sq_sched_tick *tick, void *tick_argument,
                  struct sq_error *error);
@@ -112,11 +112,12 @@ void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrati
 
 /*
  * Make a task and queue it on CPU `index`, or pick one in turn (SQ_TASK_ANY_CPU).
- * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. NULL with a message.
+ * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its
+ * own from then on: it may have ended already. 0, or an error code with a message.
  */
-sq_task *sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
-                        void *argument, void *owner, int32_t index, bool is_pinned,
-                        struct sq_error *error);
+int sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
+                   void *argument, void *owner, int32_t index, bool is_pinned,
+                   struct sq_error *error);
 /* Let the other tasks of this CPU run. The task may go on elsewhere. */
 void sq_task_yield(sq_task *task);
 /* Leave for good without ending: the run is over. Requires no lock held. */
@@ -133,17 +134,18 @@ static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 }
 
 /*
- * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is let
- * go only when the task can be continued, so a waker never meets a task that still runs.
+ * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is
+ * let go only when the task can be continued, so a waker never meets a task that still
+ * runs.
  */
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
-/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns how
- * many there were. */
+/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns
+ * how many there were. */
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);
 
 /*
- * Every call of a workload begins here: the CPU the task is, at the price of one load and
- * one decrement. Does not return when the run is over. Requires no lock held.
+ * Every call of a workload begins here: the CPU the task is, at the price of one load
+ * and one decrement. Does not return when the run is over. Requires no lock held.
  */
 static inline sq_cpu *sq_task_step(sq_task *task)
 {

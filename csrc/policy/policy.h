@@ -247,6 +247,8 @@ struct sq_policy_ops {
     void (*row)(sq_cpu *cpu, sq_cache *cache, const struct sq_object_place *place,
                 bool slab_is_free, struct sq_json *json);
     const char *const *row_columns; /* names, beginning with "slab", "idx"; NULL ends */
+    /* The names for these options, where they depend on them; NULL: row_columns. */
+    const char *const *(*row_columns_of)(const struct sq_options *options);
 };
 
 /* ---- the heap (experiment/heap.c) ---- */

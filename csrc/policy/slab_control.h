@@ -102,6 +102,22 @@ static void slab_set_rules(struct slab_cache *cache)
     cache->has_aliens = slab_wants_aliens(cache->base.heap);
 }
 
+/* The reap node is a matter of the CPU in the kernel: a new cache joins the last one
+ * made before it, and the first starts at the node after the CPU's own. */
+static void slab_set_reap_nodes(struct slab_cache *cache)
+{
+    const struct sq_topology *topology = &slab_machine(cache)->topology;
+    const struct sq_list *caches = &cache->base.heap->caches;
+    const struct slab_cache *last = NULL;
+    if (!sq_list_is_empty(caches))
+        last = slab_cache_of(SQ_LIST_ENTRY(caches->prev, sq_cache, link));
+    for (uint32_t i = 0; i < topology->cpu_count; i++)
+        cache->reap_node[i] =
+            last != NULL
+                ? last->reap_node[i]
+                : (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
+}
+
 static void slab_cache_release(sq_cpu *cpu, sq_cache *base);
 
 /* ops->cache_init */
@@ -121,9 +137,7 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
     cache->reciprocal = slab_reciprocal(base->size);
     cache->tunables = slab_tunables_for(base->heap, base->size);
     slab_set_rules(cache);
-    for (uint32_t i = 0; i < topology->cpu_count; i++)
-        cache->reap_node[i] =
-            (uint8_t)((topology->node_of_cpu[i] + 1u) % topology->node_count);
+    slab_set_reap_nodes(cache);
     cache->check_bits =
         sq_meta_alloc(cpu, ((size_t)base->slab_object_count + 63) / 64 * 8, cpu->node);
     is_made =

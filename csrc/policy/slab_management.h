@@ -82,6 +82,7 @@ static inline void *slab_take(sq_cpu *cpu, const struct slab_cache *cache,
                               struct slab *slab)
 {
     uint32_t index;
+    sq_scope_enter(cpu, SLAB_GET);
     SQ_ASSERT_INTERNAL(slab->inuse < cache->geometry.object_count);
     if (cache->is_classic) {
         index = slab->free;
@@ -93,6 +94,7 @@ static inline void *slab_take(sq_cpu *cpu, const struct slab_cache *cache,
     }
     SQ_ASSERT_INTERNAL(index < cache->geometry.object_count);
     slab->inuse++;
+    sq_scope_leave(cpu, SLAB_GET);
     return slab_object_at(cache, slab, index);
 }
 

@@ -50,7 +50,8 @@
 
 /* ---- allocating ---- */
 
-/* V1, V2: the queue is for one node, the last that was asked for; another empties it. */
+/* V1, V2: the queue is for one node, the last that was asked for; another empties it.
+ */
 static void slubq_change_node(sq_cpu *cpu, struct slubq_cache *cache,
                               struct slubq_queue *queue, int32_t node)
 {
@@ -436,4 +437,5 @@ SQ_POLICY(slubq) = {
     .dump = slubq_dump,
     .row = slubq_row,
     .row_columns = slubq_row_columns,
+    .row_columns_of = slubq_row_columns_of,
 };

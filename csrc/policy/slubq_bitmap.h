@@ -33,6 +33,17 @@ static inline bool slubq_map_is_word(uint32_t objects)
     return objects <= SLUBQ_WORD_OBJECTS;
 }
 
+/* Set bits of a word, by adding neighbours: no call where the CPU is not known to
+ * count. */
+static inline uint32_t slubq_popcount(uint64_t word)
+{
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) +
+           (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (uint32_t)(word * UINT64_C(0x0101010101010101) >> 56);
+}
+
 /* The bitmap's words. */
 static inline uint64_t *slubq_map(const struct slubq_cache *cache, struct sq_page *page,
                                   uint32_t objects)
@@ -48,9 +59,8 @@ static inline uint32_t slubq_free_count(const struct slubq_cache *cache,
                                         const struct sq_page *page)
 {
     uint64_t free = slubq_slab_const(page)->free;
-    return slubq_map_is_word(slubq_slab_objects(cache, page))
-               ? (uint32_t)__builtin_popcountll(free)
-               : (uint32_t)free;
+    return slubq_map_is_word(slubq_slab_objects(cache, page)) ? slubq_popcount(free)
+                                                              : (uint32_t)free;
 }
 
 /* Is there any? Cheaper than counting. */

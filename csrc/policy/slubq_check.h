@@ -45,7 +45,7 @@ static uint32_t slubq_count_bits(const struct slubq_cache *cache, struct sq_page
     const uint64_t *map = slubq_map(cache, page, objects);
     uint32_t words = (uint32_t)sq_div_ceil(objects, 64), bits = 0;
     for (uint32_t i = 0; i < words; i++)
-        bits += (uint32_t)__builtin_popcountll(map[i]);
+        bits += slubq_popcount(map[i]);
     if (objects % 64 != 0 && map[words - 1] >> (objects % 64) != 0)
         return UINT32_MAX;
     return bits;

@@ -32,6 +32,30 @@ static const char *const slubq_row_columns[] = {
     NULL,
 };
 
+/* V3, V4: what lies in the queues beyond the CPU's own. */
+static const char *const slubq_row_columns_v3[] = {
+    "slab",
+    "idx",
+    "cpu_objects",
+    "cpu_touched",
+    "shared_objects",
+    "alien_objects_to_objnode",
+    "nr_partial_cpunode",
+    "nr_slabs_cpunode",
+    "objslab_inuse",
+    "objslab_avail",
+    "objslab_on_partial",
+    "objnode",
+    "nr_partial_objnode",
+    "nr_slabs_objnode",
+    NULL,
+};
+
+static const char *const *slubq_row_columns_of(const struct sq_options *options)
+{
+    return options->slubq.version < 3 ? slubq_row_columns : slubq_row_columns_v3;
+}
+
 /* Before V4 the counters of shared and remote objects came after the older ones. */
 static const uint8_t slubq_counter_order_v3[SLUBQ_COUNTER_COUNT] = {
     SLUBQ_ALLOC_FASTPATH,     SLUBQ_ALLOC_SLOWPATH,   SLUBQ_FREE_FASTPATH,

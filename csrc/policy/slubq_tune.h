@@ -70,8 +70,8 @@ static void slubq_join_group(sq_cpu *cpu, void *argument)
 }
 
 /*
- * Take the shared and alien queues away. As posted, the objects of alien queues are lost
- * by this: nobody has them, and nobody will find them.
+ * Take the shared and alien queues away. As posted, the objects of alien queues are
+ * lost by this: nobody has them, and nobody will find them.
  */
 static void slubq_groups_remove(sq_cpu *cpu, struct slubq_cache *cache)
 {
@@ -171,14 +171,14 @@ static const struct slubq_tunable *slubq_tunable_find(const struct slubq_cache *
                                                       struct sq_error *error)
 {
     char known[160] = "";
+    size_t length = 0;
     for (size_t i = 0; i < SQ_ARRAY_COUNT(slubq_tunables); i++) {
         const struct slubq_tunable *row = &slubq_tunables[i];
-        size_t length = strlen(known);
         if (row->first_version > cache->rule.version ||
             row->last_version < cache->rule.version)
             continue;
-        (void)snprintf(known + length, sizeof(known) - length, "%s%s",
-                       length > 0 ? ", " : "", row->name);
+        length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s",
+                                   length > 0 ? ", " : "", row->name);
         if (strcmp(row->name, name) != 0)
             continue;
         if (value >= row->low && value <= row->high)

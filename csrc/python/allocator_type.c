@@ -64,25 +64,30 @@ int core_check_address(struct core_state *state, allocator_object *allocator,
     const void *wanted = cache == NULL ? (const void *)allocator->heap : cache;
     const char *from = cache == NULL ? "kmalloc" : cache->name;
     struct sq_object_place place;
+    struct sq_error error;
     if (owner == wanted)
         return 0;
     if (owner == (const void *)allocator->heap)
-        PyErr_Format(state->corruption_error,
-                     "%p was given out by kmalloc, not by cache %s", memory, from);
+        (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                           "0x%llx was given out by kmalloc, not by cache %s", address,
+                           from);
     else if (owner != NULL)
-        PyErr_Format(state->corruption_error, "%p is an object of cache %s, not of %s",
-                     memory, ((const sq_cache *)owner)->name, from);
-    else if (cache != NULL && sq_machine_owns(allocator->machine, memory) &&
-             cache->ops->locate(cache, memory, &place))
-        PyErr_Format(state->corruption_error,
-                     "object %u of slab %u of cache %s (%p) is free already: double free, "
-                     "or never handed out",
-                     place.index, place.serial, from, memory);
+        (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                           "0x%llx is an object of cache %s, not of %s", address,
+                           ((const sq_cache *)owner)->name, from);
+    else if (cache != NULL &&
+             sq_machine_owns(allocator->machine, (void *)(uintptr_t)address) &&
+             cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                           "object %u of slab %u of cache %s (0x%llx) is free already: "
+                           "double free, or never handed out",
+                           place.index, place.serial, from, address);
     else
-        PyErr_Format(state->corruption_error,
-                     "%p is no live object of %s: a foreign or misaligned pointer, or "
-                     "free already",
-                     memory, from);
+        (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                           "0x%llx is no live object of %s: a foreign or misaligned "
+                           "pointer, or free already",
+                           address, from);
+    (void)core_raise(state, &error);
     return -1;
 }
 

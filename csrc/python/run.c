@@ -1,6 +1,6 @@
 /*
- * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and to
- * tell how far the run is.
+ * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and
+ * to tell how far the run is.
  */
 #include "experiment/replay.h"
 
@@ -61,8 +61,8 @@ static struct sq_run_parameter *core_parse_parameters(PyObject *list, size_t *co
 
 /*
  * Run `request`, or replay `trace` if it is not NULL. Fills in the request's machine,
- * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the row
- * as text.
+ * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the
+ * row as text.
  */
 static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
                                   const char *policy, PyObject *options_object,

@@ -2,11 +2,12 @@
  * The environment of a workload: objects, tasks, time, and the run around them. Part of
  * unit/workload_<machine>.c.
  *
- * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
- * (is this one timed?) and one count beside what it is for. About one call in
+ * A call costs one load (is the run over?), one decrement (is the slice?), one
+ * decrement (is this one timed?) and one count beside what it is for. About one call in
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,8 +47,8 @@ static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
-                       "workload %.60s: %.300s",
-                       env_of(task)->runner->workload->name, message);
+                       "workload %.60s: %.300s", env_of(task)->runner->workload->name,
+                       message);
     env_fail(task, &error);
 }
 
@@ -55,8 +56,10 @@ static void env_fail_message(sq_task *task, const char *message)
 static void env_lock(sq_task *task)
 {
     struct env_run *run = env_of(task);
-    while (pthread_mutex_trylock(&run->mutex) != 0)
+    while (pthread_mutex_trylock(&run->mutex) != 0) {
         sq_cpu_poll(task->cpu);
+        (void)sched_yield();
+    }
 }
 
 static void env_unlock(sq_task *task)
@@ -107,12 +110,12 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     struct sq_error error;
     const sq_machine *machine = task->cpu->machine;
     int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
-    (void)sq_error_set(&error, SQ_E_MEMORY,
-                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-                       "none of the %u nodes of %llu bytes has the pages",
-                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
-                       task->cpu->index, machine->topology.node_count,
-                       (unsigned long long)machine->node_bytes);
+    (void)sq_error_set(
+        &error, SQ_E_MEMORY,
+        "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+        "none of the %u nodes of %llu bytes has the pages",
+        bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
+        machine->topology.node_count, (unsigned long long)machine->node_bytes);
     env_fail(task, &error);
 }
 
@@ -150,7 +153,8 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
         own->requested_bytes += bytes;
-        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+        own->slot_bytes +=
+            cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
     }
     return memory;
 }
@@ -214,9 +218,8 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
         run->ops->kfree(cpu, run->heap, memory);
 }
 
-static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
-                                                          sq_cpu *cpu, sq_cache *cache,
-                                                          void *memory)
+static __attribute__((noinline)) void
+env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     uint64_t start_ns = sq_native_now_ns();
@@ -452,7 +455,8 @@ static void env_child_main(sq_task *task, void *argument)
     env_child_ended(task);
 }
 
-static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
+                      int32_t cpu)
 {
     struct env_run *run = env_of(task);
     sq_cpu *own = sq_task_step(task);
@@ -472,7 +476,7 @@ static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int
     run->child_count++;
     sq_lock_release(own, &run->lock);
     if (sq_task_create(own, run->sched, env_child_main, child, run, cpu,
-                       cpu != SQ_ANY_CPU, &error) == NULL)
+                       cpu != SQ_ANY_CPU, &error) != SQ_OK)
         env_fail(task, &error);
 }
 
@@ -554,10 +558,9 @@ static bool env_tick(void *argument)
         return false;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
         done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
-    return runner->tick(runner->tick_argument,
-                        expected > 0 ? (double)sq_min_u64(done, expected) /
-                                           (double)expected
-                                     : 0.0);
+    return runner->tick(
+        runner->tick_argument,
+        expected > 0 ? (double)sq_min_u64(done, expected) / (double)expected : 0.0);
 }
 
 /* The cheapest of many readings of the clock. */
@@ -634,17 +637,16 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
 {
     struct env_run *run = env_create(runner);
     const struct sq_machine_ops *ops = runner->machine->ops;
-    sq_task *first;
     sq_cpu *cpu;
     int code;
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
     cpu = ops->cpu_enter(runner->machine, 0);
-    first = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
-    code = first == NULL ? error->code
-                         : sq_sched_run(run->sched, env_tick, run, error);
+    if (code == SQ_OK)
+        code = sq_sched_run(run->sched, env_tick, run, error);
     sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
     cpu = ops->cpu_enter(runner->machine, 0);
     env_destroy(cpu, run);

@@ -13,8 +13,8 @@
  *
  * data_bytes by release, x86-64: 440 (2.6.22 to 2.6.27), 600 to 624 (2.6.28 to 2.6.33),
  * 472 (2.6.34, 2.6.35), 448 (3.2 and later). head_bytes: 192 to 232; the slot is 256.
- * A message is charged as what its two objects take (skb->truesize), by default 512 + 256:
- * at the default limit a socket holds 278 messages.
+ * A message is charged as what its two objects take (skb->truesize), by default 512 +
+ * 256: at the default limit a socket holds 278 messages.
  */
 #include "workload/hackbench.h"
 
@@ -29,7 +29,8 @@
     X(data_bytes, 448, 1, 65536, "size of the kmalloc of a message")                   \
     X(head_bytes, 232, 16, 4096, "size of an object of skbuff_head_cache")             \
     X(charge_bytes, 768, 1, 1048576, "charged to the socket a message (truesize)")     \
-    X(sndbuf_bytes, 212992, 1, 1073741824, "limit of a socket (net.core.wmem_default)") \
+    X(sndbuf_bytes, 212992, 1, 1073741824,                                             \
+      "limit of a socket (net.core.wmem_default)")                                     \
     X(wake_percent, 25, 0, 100, "senders wait until at most so much is charged")       \
     X(pipe, 0, 0, 1, "1: pipes in place of sockets")                                   \
     X(pipe_pages, 16, 1, 256, "pages of a pipe")                                       \
@@ -82,7 +83,8 @@ static void hackbench_send(const struct sq_env *env, sq_task *task,
     env->channel_send(task, channel, &head->link);
 }
 
-/* A socket's read: take the message, copy, give the charge back, free data, free head. */
+/* A socket's read: take the message, copy, give the charge back, free data, free head.
+ */
 static void hackbench_receive(const struct sq_env *env, sq_task *task,
                               const struct hackbench *bench, sq_channel *channel)
 {
@@ -160,9 +162,9 @@ static void hackbench_make_sockets(const struct sq_env *env, sq_task *task,
                 env->pipe_create(task, (uint32_t)values[PARAMETER_pipe_pages]);
         return;
     }
-    bench->head_cache =
-        env->cache_create(task, "skbuff_head_cache", (size_t)values[PARAMETER_head_bytes],
-                          0, SQ_WORKLOAD_HWCACHE_ALIGN);
+    bench->head_cache = env->cache_create(task, "skbuff_head_cache",
+                                          (size_t)values[PARAMETER_head_bytes], 0,
+                                          SQ_WORKLOAD_HWCACHE_ALIGN);
     bench->channels = env->memory(task, count * sizeof(sq_channel *));
     for (uint64_t i = 0; i < count; i++)
         bench->channels[i] =
@@ -177,9 +179,10 @@ static void hackbench_check(const struct sq_env *env, sq_task *task,
     int64_t room = values[PARAMETER_pipe] != 0 ? 4096 : values[PARAMETER_data_bytes];
     if (values[PARAMETER_message_bytes] <= room)
         return;
-    (void)snprintf(text, sizeof(text),
-                   "message_bytes is %lld: accepted are 1 to %lld, what data_bytes holds",
-                   (long long)values[PARAMETER_message_bytes], (long long)room);
+    (void)snprintf(
+        text, sizeof(text),
+        "message_bytes is %lld: accepted are 1 to %lld, what data_bytes holds",
+        (long long)values[PARAMETER_message_bytes], (long long)room);
     env->fail(task, text);
 }
 

@@ -39,7 +39,7 @@ const struct sq_workload *sq_workload_find(const char *name, struct sq_error *er
         (void)snprintf(known + length, sizeof(known) - length, "%s%s",
                        length > 0 ? ", " : "", workloads[i]->name);
     }
-    (void)sq_error_set(error, SQ_E_PARAMETER, "workload is %.60s: accepted are %s", name,
-                       known);
+    (void)sq_error_set(error, SQ_E_PARAMETER, "workload is %.60s: accepted are %s",
+                       name, known);
     return NULL;
 }

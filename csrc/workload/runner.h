@@ -12,10 +12,11 @@
 /* The scheduler's parameters, accepted beside those of every workload. */
 #define SQ_RUN_PARAMETERS(X)                                                           \
     X(slice_calls, 10000, 0, 1000000000,                                               \
-      "calls after which a task lets others of its CPU run, at its next call that may " \
+      "calls after which a task lets others of its CPU run, at its next call that "    \
+      "may "                                                                           \
       "block; 0: never")                                                               \
     X(wake_affine, 0, 0, 1,                                                            \
-      "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "     \
+      "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "    \
       "always to the CPU it ran on last")                                              \
     X(latency_interval, 128, 0, 1000000,                                               \
       "one call in about so many is timed for latency_ns; 0: none")
@@ -32,10 +33,10 @@ extern const struct sq_workload_parameter sq_run_parameters[SQ_RUN_PARAMETER_COU
 /* What one CPU counts for itself. */
 struct sq_runner_cpu {
     _Alignas(SQ_LINE_SIZE) uint64_t allocations;
-    uint64_t frees;        /* of memory that was not NULL */
-    uint64_t operations;   /* read by the ticking thread: relaxed atomic */
+    uint64_t frees;      /* of memory that was not NULL */
+    uint64_t operations; /* read by the ticking thread: relaxed atomic */
     uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
-    struct sq_rng rng;     /* of the gaps between timed calls */
+    struct sq_rng rng;                        /* of the gaps between timed calls */
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;
     struct sq_histogram alloc_ns, free_ns;
@@ -50,8 +51,8 @@ struct sq_runner {
     const int64_t *values; /* of the workload's parameters */
     int64_t run_values[SQ_RUN_PARAMETER_COUNT];
     uint64_t seed;
-    /* Called about every 50 ms with the share of the expected operations that is done, 0
-     * to 1; true: stop. */
+    /* Called about every 50 ms with the share of the expected operations that is done,
+     * 0 to 1; true: stop. */
     bool (*tick)(void *argument, double share);
     void *tick_argument;
     /* -- found -- */

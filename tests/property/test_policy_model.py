@@ -1,7 +1,7 @@
 """Every policy against the simplest model of an allocator: a set of live objects.
 
-A hypothesis state machine draws operations on up to 16 CPUs and 4 nodes; after every step
-the policy's own check() runs, and what it counts is compared with the model.
+A hypothesis state machine draws operations on up to 16 CPUs and 4 nodes; after every
+step the policy's own check() runs, and what it counts is compared with the model.
 """
 
 import json
@@ -36,7 +36,7 @@ CALL_COUNTERS = {
         ("free_fastpath", "free_slowpath"),
     ),
 }
-# The posted SLUB+Q V2 hands out queued objects of any node (tests/test_slubq.py shows it).
+# The posted SLUB+Q V2 hands out queued objects of any node (see test_slubq.py).
 HONOURS_NODE = {"slab", "slub"}
 
 TOPOLOGIES = [(1, 1), (2, 1), (4, 2), (8, 4), (16, 4)]
@@ -159,7 +159,7 @@ class PolicyModel(RuleBasedStateMachine):
                 other.free(0, address)
             other.destroy()
         elif address + offset not in self.live:
-            with pytest.raises(Exception, match="no live object|already"):
+            with pytest.raises(Exception, match=r"no live object|already"):
                 self.cache.free(0, address + offset)
 
     @invariant()

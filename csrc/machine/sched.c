@@ -174,7 +174,7 @@ static bool sched_is_work_for(struct sched *sched, const struct sched_cpu *self)
 
 static bool sched_is_work(struct sched *sched)
 {
-    if (atomic_load(&sched->base.timer_count.value) > 0)
+    if (__atomic_load_n(&sched->base.timer_count, __ATOMIC_SEQ_CST) > 0)
         return true;
     for (uint32_t i = 0; i < sched->cpu_count; i++)
         if (atomic_load(&sched->cpus[i].queued_count) > 0)
@@ -317,7 +317,7 @@ static void sched_add_timer(struct sched *sched, struct sched_cpu *self, sq_task
            SQ_LIST_ENTRY(place, sq_task, link)->wake_ns <= task->wake_ns)
         place = place->next;
     sq_list_link_tail(&task->link, place);
-    (void)atomic_fetch_add(&sched->base.timer_count.value, 1);
+    (void)__atomic_fetch_add(&sched->base.timer_count, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Queue the tasks whose time has come before all others of this CPU, the earliest first.
@@ -336,7 +336,7 @@ static uint32_t sched_run_timers(struct sched *sched, struct sched_cpu *self)
         count++;
     }
     if (count > 0)
-        (void)atomic_fetch_sub(&sched->base.timer_count.value, count);
+        (void)__atomic_fetch_sub(&sched->base.timer_count, count, __ATOMIC_SEQ_CST);
     return count;
 }
 

@@ -88,7 +88,8 @@ struct sq_sched_signal {
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
-    sq_atomic timer_count; /* tasks that sleep until a time */
+    /* Tasks that sleep until a time; with builtins, as it is no cost of the machine. */
+    uint32_t timer_count;
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
@@ -163,7 +164,7 @@ static inline sq_cpu *sq_task_step_blocking(sq_task *task)
     if (task->slice_is_over) {
         task->slice_is_over = false;
         sq_task_yield(task);
-    } else if (sq_load_relaxed(task->cpu, &task->sched->timer_count) != 0) {
+    } else if (__atomic_load_n(&task->sched->timer_count, __ATOMIC_RELAXED) != 0) {
         sq_task_look_at_timers(task);
     }
     return task->cpu;

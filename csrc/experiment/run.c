@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiment/cache_print.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native};
@@ -33,6 +34,7 @@ struct run {
     struct sq_runner runner;
     int64_t *values;
     struct sq_lock_stats locks_before[SQ_LOCK_CLASS_COUNT];
+    struct sq_lock_stats locks_after[SQ_LOCK_CLASS_COUNT];
 };
 
 /* ---- parameters ---- */
@@ -102,24 +104,26 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
 
 /* ---- the row ---- */
 
+/* Sum what the CPUs counted, as one CPU after the other, since another run may be on
+ * the machine. Requires that the caller is none of them. */
 static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
     for (uint32_t i = 0; i < machine->topology.cpu_count; i++) {
-        const sq_cpu *cpu = machine->ops->cpu_at(machine, i);
+        sq_cpu *cpu = machine->ops->cpu_enter(machine, i);
         for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
             sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
             sums[k].contended += cpu->lock_stats[k].contended;
             sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
         }
+        machine->ops->cpu_leave(cpu);
     }
 }
 
 static void run_write_locks(const struct run *run, struct sq_json *json)
 {
-    struct sq_lock_stats now[SQ_LOCK_CLASS_COUNT];
-    run_sum_locks(run, now);
+    const struct sq_lock_stats *now = run->locks_after;
     sq_json_open_object(json, "locks");
     for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
         const struct sq_lock_stats *before = &run->locks_before[k];
@@ -264,6 +268,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->request->with_caches)
+        sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
 }
 
@@ -308,6 +314,7 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
         return code;
     run_sum_locks(run, run->locks_before);
     code = run->ops->run(&run->runner, error);
+    run_sum_locks(run, run->locks_after);
     cpu = ops->cpu_enter(request->machine, 0);
     if (code == SQ_OK)
         code = run_finish(run, cpu, json, error);

@@ -26,8 +26,7 @@
  * off from end to end, where 3.1 and later turn them on in between and for page
  * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
  * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
- * turning interrupts off costs. 3.2 counts cpu_partial_node and cpu_partial_drain,
- * which its kernel does without counting. The chance of taking another node's slab is
+ * turning interrupts off costs. The chance of taking another node's slab is
  * drawn from the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_partial.h"
@@ -245,7 +244,7 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
         return true;
     }
     if (was_full) {
-        slub_partial_add(cpu, node, page, false);
+        slub_partial_add(cpu, node, page, SLUB_OPTION(cache, free_add_tail) == 0);
         sq_count(cpu, &cache->base, SLUB_FREE_ADD_PARTIAL);
     }
     return false;

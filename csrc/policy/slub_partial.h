@@ -72,7 +72,8 @@ static void slub_partial_take_more(sq_cpu *cpu, struct slub_cache *cache,
         slub_freeze(cpu, cache, page);
     slub_partial_remove(cpu, node, page);
     slub_cpu_partial_put(cpu, cache, page, false);
-    sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
+    if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
+        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
 }
 
 /* A debug cache since 6.1: one object of the slab; a full slab leaves the list. */

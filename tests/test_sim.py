@@ -107,7 +107,9 @@ def test_misses_queue_up_before_the_memory(driver):
 def test_lines_are_found_again_where_there_is_room_for_them(driver, lines, each):
     capacities = {"l1_lines": 512, "llc_lines": 98_304}
     lines = min(lines, 65_536) if each != "dram_local_ps" else lines
-    if each == "dram_local_ps":  # a block has 65536 lines: make the cache smaller instead
+    if (
+        each == "dram_local_ps"
+    ):  # a block has 65536 lines: make the cache smaller instead
         lines, capacities["llc_lines"] = 65_536, 8_192
     found = sim_build.run(driver, "again", count=lines, **(ROUND | capacities))
 

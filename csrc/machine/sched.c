@@ -253,7 +253,6 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 /* Link a runnable task into the queue of `target`, before or after all others. */
 static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
 {
-    /* Both counts change under the lock, so the task is still ours where it is read. */
     sq_lock_acquire(cpu, &target->lock);
     if (is_first)
         sq_list_link_head(&task->link, &target->queue);

@@ -97,7 +97,8 @@ struct sq_sched_signal {
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
-    uint64_t timer_count;          /* tasks that sleep until a time */
+    /* Tasks that sleep until a time; with builtins, as it is no cost of the machine. */
+    uint32_t timer_count;
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */

@@ -10,10 +10,10 @@
  *         partial <--> slab <--> slab              some objects free, no CPU owns them
  *   full slabs are on no list; the first free to one finds it by the object's address
  *
- *   alloc: CPU's free list; else what was freed to the CPU's slab meanwhile; else a slab
- *          of the CPU's partial list; else of the node's; else of another node's; else
- *          new pages
- *   free:  to the CPU's free list if the object is of its slab; else to the object's slab
+ *   alloc: the CPU's free list; else what was freed to the CPU's slab meanwhile; else
+ *          a slab of the CPU's partial list; else one of its node's list; else one of
+ *          another node's; else new pages
+ *   free:  the CPU's free list if the object is of its slab; else the object's slab
  *
  * Lock order: slab_lock (to 3.0) -> list_lock -> page allocator; get_partial takes
  * slab_lock inside list_lock by trying. A node's all_lock is innermost and alone.
@@ -24,12 +24,13 @@
  *
  * Departures: the chain of all slabs (slub_node.h) is ours. Slow paths keep interrupts
  * off from end to end, where 3.1 and later turn them on in between and for page
- * allocation. 6.1 and earlier lock list_lock only after they looked at nr_partial without
- * it; so does this file. Debug flags change sizes, lists and paths, but contents are not
- * checked. PREEMPT_RT's local lock costs what turning preemption off costs. 3.2 counts
- * cpu_partial_node and cpu_partial_drain, which its kernel does without counting.
+ * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
+ * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
+ * turning interrupts off costs. 3.2 counts cpu_partial_node and cpu_partial_drain, which
+ * its kernel does without counting. The chance of taking another node's slab is drawn
+ * from the run's random numbers, where the kernel reads its cycle counter.
  */
-#include "policy/slub_node.h"
+#include "policy/slub_partial.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,398 +39,6 @@
     (SQ_CACHE_RED_ZONE | SQ_CACHE_POISON | SQ_CACHE_STORE_USER |                       \
      SQ_CACHE_CONSISTENCY_CHECKS)
 #define SLUB_MIN_PARTIAL_MAX 10u /* the kernel's MAX_PARTIAL */
-
-/* ---- the CPU's own part ---- */
-
-/* Replace the CPU's free list; its next transaction has another id. */
-static inline void slub_cpu_set_free(const struct slub_cache *cache,
-                                     struct slub_cpu *local, void *first)
-{
-    local->free.first = first;
-    local->free.second += cache->tid_step;
-}
-
-/* Put a chain of slabs, all of them partial, on their nodes' lists, at the tail. Slabs
- * that are empty where there are enough of them are given back. */
-static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
-                              struct sq_page *first)
-{
-    struct slub_node *node = NULL;
-    struct sq_page *surplus = NULL, *page;
-    while ((page = first) != NULL) {
-        struct slub_word old, word;
-        first = slub_chain_of(page)->next;
-        if (node != slub_node_of(cache, page)) {
-            if (node != NULL)
-                sq_lock_release(cpu, &node->list_lock);
-            node = slub_node_of(cache, page);
-            sq_lock_acquire(cpu, &node->list_lock);
-        }
-        do {
-            old = word = slub_load(cpu, page);
-            word.is_frozen = false;
-        } while (old.is_frozen && !slub_update(cpu, cache, page, &old, &word));
-        if (word.inuse == 0 && slub_has_surplus(cpu, cache, node)) {
-            slub_chain_of(page)->next = surplus;
-            surplus = page;
-        } else {
-            slub_partial_add(cpu, node, page, false);
-            sq_count(cpu, &cache->base, SLUB_FREE_ADD_PARTIAL);
-        }
-    }
-    if (node != NULL)
-        sq_lock_release(cpu, &node->list_lock);
-    while ((page = surplus) != NULL) {
-        surplus = slub_chain_of(page)->next;
-        sq_count(cpu, &cache->base, SLUB_DEACTIVATE_EMPTY);
-        sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
-        slub_slab_discard(cpu, cache, page);
-    }
-}
-
-/* Does the list that begins with `first` hold as much as it may? */
-static bool slub_cpu_partial_is_full(const struct slub_cache *cache,
-                                     const struct sq_page *first)
-{
-    const struct slub_chain *chain = slub_chain_of(first);
-    if (SLUB_OPTION(cache, cpu_partial_unit) == SLUB_CPU_PARTIAL_OBJECTS)
-        return chain->object_count > slub_tunable(&cache->cpu_partial);
-    return chain->slab_count >= slub_tunable(&cache->cpu_partial_slabs);
-}
-
-/* put_cpu_partial: the slab becomes the first of this CPU's partial list. With `drain` a
- * full list goes to its nodes before; without, list_lock is held and it may overflow. */
-static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
-                                 struct sq_page *page, bool drain)
-{
-    struct slub_cpu *local = slub_cpu_of(cpu, cache);
-    struct slub_chain *chain = slub_chain_of(page);
-    struct slub_word word = slub_load(cpu, page);
-    struct sq_page *drained = NULL;
-    if (drain && local->partial != NULL &&
-        slub_cpu_partial_is_full(cache, local->partial)) {
-        drained = local->partial;
-        local->partial = NULL;
-    }
-    *chain = (struct slub_chain){local->partial, 1, word.objects - word.inuse};
-    if (local->partial != NULL) {
-        chain->slab_count += slub_chain_of(local->partial)->slab_count;
-        chain->object_count += slub_chain_of(local->partial)->object_count;
-    }
-    local->partial = page;
-    if (drained != NULL) {
-        slub_partials_put(cpu, cache, drained);
-        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_DRAIN);
-    }
-    if (SLUB_OPTION(cache, cpu_partial_zero_drain) != 0 &&
-        slub_tunable(&cache->cpu_partial) == 0) {
-        drained = local->partial;
-        local->partial = NULL;
-        slub_partials_put(cpu, cache, drained);
-    }
-}
-
-/* ---- deactivation: a CPU gives up its slab ---- */
-
-/* Before 5.15: put all objects but the last back one by one, which turns their order
- * round; returns the last. */
-static void *slub_give_back_singly(sq_cpu *cpu, struct slub_cache *cache,
-                                   struct sq_page *page, void *first)
-{
-    void *next;
-    while ((next = slub_next(cpu, cache, first)) != NULL) {
-        struct slub_word old, word;
-        do {
-            old = word = slub_load(cpu, page);
-            slub_set_next(cpu, cache, first, slub_head_object(cpu, cache, page, &old));
-            word.head = slub_head_of(cpu, cache, page, first);
-            word.inuse--;
-        } while (!slub_update(cpu, cache, page, &old, &word));
-        first = next;
-    }
-    return first;
-}
-
-/* Length and last object of a free list that is the CPU's alone. */
-static uint32_t slub_list_end(sq_cpu *cpu, const struct slub_cache *cache, void *first,
-                              void **last)
-{
-    uint32_t count = 0;
-    for (; first != NULL; first = slub_next(cpu, cache, first), count++)
-        *last = first;
-    return count;
-}
-
-/* What deactivation does to the word: the CPU's list, `count` objects from `first` to
- * `last`, goes before the free objects that the slab has; nobody owns it any more. */
-static struct slub_word slub_deactivate_word(sq_cpu *cpu, struct slub_cache *cache,
-                                             struct sq_page *page, struct slub_word word,
-                                             void *first, void *last, uint32_t count)
-{
-    if (last != NULL) {
-        slub_set_next(cpu, cache, last, slub_head_object(cpu, cache, page, &word));
-        word.head = slub_head_of(cpu, cache, page, first);
-        word.inuse -= count;
-    }
-    word.is_frozen = false;
-    return word;
-}
-
-/* After the word changed, under list_lock: put the slab on the list it belongs to. */
-static void slub_deactivate_list(sq_cpu *cpu, struct slub_cache *cache,
-                                 struct slub_node *node, struct sq_page *page,
-                                 const struct slub_word *word, bool at_head)
-{
-    if (word->head == 0) {
-        slub_full_add(cache, node, page);
-    } else if (word->inuse == 0 && slub_uses_slab_lock(cache)) {
-        /* kept though empty: counted as empty then, as partial since */
-        slub_partial_add(cpu, node, page, false);
-        sq_count(cpu, &cache->base, SLUB_DEACTIVATE_EMPTY);
-    } else {
-        slub_partial_add(cpu, node, page, at_head);
-        sq_count(cpu, &cache->base,
-                 at_head ? SLUB_DEACTIVATE_TO_HEAD : SLUB_DEACTIVATE_TO_TAIL);
-    }
-}
-
-/*
- * deactivate_slab: a frozen slab and the CPU's list of its free objects (may be NULL) go
- * back together. While slabs of CPU partial lists are frozen, a slab that is not frozen
- * and not full must be on a list, so the list is locked before the word changes; since
- * 6.8 SLUB_PAGE_ON_LIST tells and the lock comes after.
- */
-static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
-                            void *first)
-{
-    struct slub_node *node = slub_node_of(cache, page);
-    bool locks_before =
-        SLUB_OPTION(cache, cpu_partial_frozen) != 0 || cache->keeps_full_list;
-    bool is_locked = false, is_surplus, wants_list, at_head;
-    struct slub_word old, word;
-    void *last = NULL;
-    uint32_t count;
-    slub_slab_lock(cpu, cache, page);
-    old = slub_load(cpu, page);
-    at_head = slub_uses_slab_lock(cache) ? first != NULL : old.head == 0;
-    if (old.head != 0)
-        sq_count(cpu, &cache->base, SLUB_DEACTIVATE_REMOTE_FREES);
-    if (first != NULL && SLUB_OPTION(cache, deactivate_splice) == 0)
-        first = slub_give_back_singly(cpu, cache, page, first);
-    count = slub_list_end(cpu, cache, first, &last);
-    do {
-        old = slub_load(cpu, page);
-        word = slub_deactivate_word(cpu, cache, page, old, first, last, count);
-        is_surplus = word.inuse == 0 && slub_has_surplus(cpu, cache, node);
-        wants_list = !is_surplus && (word.head != 0 || cache->keeps_full_list);
-        if (wants_list && locks_before && !is_locked) {
-            sq_lock_acquire(cpu, &node->list_lock);
-            is_locked = true;
-        }
-    } while (!slub_update(cpu, cache, page, &old, &word));
-    if (wants_list && !is_locked) {
-        sq_lock_acquire(cpu, &node->list_lock);
-        is_locked = true;
-    }
-    if (wants_list)
-        slub_deactivate_list(cpu, cache, node, page, &word, at_head);
-    if (is_locked)
-        sq_lock_release(cpu, &node->list_lock);
-    slub_slab_unlock(cpu, cache, page);
-    if (word.head == 0)
-        sq_count(cpu, &cache->base, SLUB_DEACTIVATE_FULL);
-    if (is_surplus) {
-        sq_count(cpu, &cache->base, SLUB_DEACTIVATE_EMPTY);
-        sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
-        slub_slab_discard(cpu, cache, page);
-    }
-}
-
-/* Take the CPU's slab and free list away from it. Requires a slab. */
-static void slub_cpu_deactivate(sq_cpu *cpu, struct slub_cache *cache,
-                                struct slub_cpu *local)
-{
-    struct sq_page *page = local->slab;
-    void *first = local->free.first;
-    local->slab = NULL;
-    slub_cpu_set_free(cache, local, NULL);
-    slub_deactivate(cpu, cache, page, first);
-}
-
-/* flush_slab and unfreeze_partials: the CPU keeps nothing. Requires irqs off. */
-static void slub_cpu_flush(sq_cpu *cpu, struct slub_cache *cache)
-{
-    struct slub_cpu *local = slub_cpu_of(cpu, cache);
-    struct sq_page *partial = local->partial;
-    if (local->slab != NULL) {
-        sq_count(cpu, &cache->base, SLUB_CPUSLAB_FLUSH);
-        slub_cpu_deactivate(cpu, cache, local);
-    }
-    local->partial = NULL;
-    slub_partials_put(cpu, cache, partial);
-}
-
-/* ---- slabs from the lists ---- */
-
-/* Take all free objects of a slab that the CPU owns, or will own: with `freeze` it is
- * frozen whatever it holds, else a slab without free objects is let go. Requires
- * slab_lock where there is one. */
-static void *slub_take_all(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
-                           bool freeze)
-{
-    struct slub_word old, word;
-    do {
-        old = word = slub_load(cpu, page);
-        word.head = 0;
-        word.inuse = old.objects;
-        word.is_frozen = freeze || old.head != 0;
-    } while (!slub_update(cpu, cache, page, &old, &word));
-    return slub_head_object(cpu, cache, page, &old);
-}
-
-/* Freeze a slab for the CPU's partial list; its free objects stay with it. */
-static void slub_freeze(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page)
-{
-    struct slub_word old, word;
-    do {
-        old = word = slub_load(cpu, page);
-        word.is_frozen = true;
-    } while (!slub_update(cpu, cache, page, &old, &word));
-}
-
-/* Has the CPU taken enough of a node's list? `extra` slabs and `objects` went to its
- * partial list or beside it. */
-static bool slub_partial_is_enough(const struct slub_cache *cache, uint32_t extra,
-                                   uint32_t objects)
-{
-    uint32_t slabs = slub_tunable(&cache->cpu_partial_slabs);
-    if (!cache->has_cpu_partial)
-        return true;
-    if (SLUB_OPTION(cache, cpu_partial_unit) == SLUB_CPU_PARTIAL_OBJECTS)
-        return objects > slub_tunable(&cache->cpu_partial) / 2;
-    return extra > slabs / 2 ||
-           (slabs == 0 && SLUB_OPTION(cache, cpu_partial_zero_stop) != 0);
-}
-
-/* Take one slab off the node's list to be the CPU's slab: under slab_lock it stays
- * locked, while partial slabs are frozen its objects are taken too, since 6.8 later. */
-static void slub_partial_take(sq_cpu *cpu, struct slub_cache *cache,
-                              struct slub_node *node, struct sq_page *page, void **first)
-{
-    if (!slub_uses_slab_lock(cache) && SLUB_OPTION(cache, cpu_partial_frozen) != 0)
-        *first = slub_take_all(cpu, cache, page, true);
-    slub_partial_remove(cpu, node, page);
-    sq_count(cpu, &cache->base, SLUB_ALLOC_FROM_PARTIAL);
-}
-
-/* Take one more slab off the node's list for the CPU's partial list. */
-static void slub_partial_take_more(sq_cpu *cpu, struct slub_cache *cache,
-                                   struct slub_node *node, struct sq_page *page)
-{
-    if (SLUB_OPTION(cache, cpu_partial_frozen) != 0)
-        slub_freeze(cpu, cache, page);
-    slub_partial_remove(cpu, node, page);
-    slub_cpu_partial_put(cpu, cache, page, false);
-    sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
-}
-
-/* A debug cache since 6.1: one object of the slab; a full slab leaves the list. */
-static void *slub_partial_take_single(sq_cpu *cpu, struct slub_cache *cache,
-                                      struct slub_node *node, struct sq_page *page)
-{
-    struct slub_word old, word;
-    void *object;
-    do {
-        old = word = slub_load(cpu, page);
-        object = slub_head_object(cpu, cache, page, &old);
-        word.head = slub_head_of(cpu, cache, page, slub_next(cpu, cache, object));
-        word.inuse++;
-    } while (!slub_update(cpu, cache, page, &old, &word));
-    if (word.inuse == word.objects) {
-        slub_partial_remove(cpu, node, page);
-        slub_full_add(cache, node, page);
-    }
-    return object;
-}
-
-/* Do allocations take single objects under list_lock? */
-static inline bool slub_takes_single(const struct slub_cache *cache)
-{
-    return cache->is_debug && SLUB_OPTION(cache, debug_single) != 0 &&
-           !slub_uses_slab_lock(cache);
-}
-
-/* get_partial_node: the first slab of the node's list that can be had, and with CPU
- * partial lists some more. Returns the slab, or NULL. `first`: see slub_partial_take. */
-static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cache,
-                                             struct slub_node *node, void **first)
-{
-    struct sq_page *found = NULL;
-    uint32_t extra = 0, objects = 0;
-    if (sq_load_relaxed(cpu, &node->partial_count) == 0)
-        return NULL;
-    sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial) {
-        struct sq_page *page = slub_page_of_link(link);
-        struct slub_word word;
-        if (slub_takes_single(cache)) {
-            *first = slub_partial_take_single(cpu, cache, node, page);
-            found = page;
-            break;
-        }
-        if (!slub_slab_try_lock(cpu, cache, page))
-            continue;
-        word = slub_load(cpu, page);
-        objects += word.objects - word.inuse;
-        if (found == NULL) {
-            slub_partial_take(cpu, cache, node, page, first);
-            found = page;
-        } else {
-            slub_partial_take_more(cpu, cache, node, page);
-            extra++;
-        }
-        if (slub_partial_is_enough(cache, extra, objects))
-            break;
-    }
-    sq_lock_release(cpu, &node->list_lock);
-    return found;
-}
-
-/* get_any_partial: other nodes' lists, nearest first, if chance allows and they hold more
- * than they want to keep. The kernel's chance is a cycle counter, ours the run's. */
-static struct sq_page *slub_partial_get_any(sq_cpu *cpu, struct slub_cache *cache,
-                                            void **first)
-{
-    const struct sq_topology *topology = &cpu->machine->topology;
-    uint32_t ratio = slub_tunable(&cache->remote_node_defrag_ratio);
-    if (ratio == 0 || sq_random(cpu) % 1024 > ratio)
-        return NULL;
-    for (uint32_t i = 0; i < topology->node_count; i++) {
-        struct slub_node *node = cache->node[topology->fallback[cpu->node][i]];
-        struct sq_page *page;
-        if (sq_load_relaxed(cpu, &node->partial_count) <=
-            slub_tunable(&cache->min_partial))
-            continue;
-        page = slub_partial_get_node(cpu, cache, node, first);
-        if (page != NULL)
-            return page;
-    }
-    return NULL;
-}
-
-static struct sq_page *slub_partial_get(sq_cpu *cpu, struct slub_cache *cache,
-                                        int32_t node, uint32_t flags, void **first)
-{
-    uint32_t wanted = node == SQ_NODE_ANY ? cpu->node : (uint32_t)node;
-    bool only_wanted =
-        (flags & SQ_ALLOC_THISNODE) != 0 ||
-        (node != SQ_NODE_ANY && SLUB_OPTION(cache, explicit_node_any_partial) == 0);
-    struct sq_page *page =
-        slub_partial_get_node(cpu, cache, cache->node[wanted], first);
-    if (page != NULL || only_wanted)
-        return page;
-    return slub_partial_get_any(cpu, cache, first);
-}
 
 /* ---- allocation, slow ---- */
 
@@ -452,8 +61,8 @@ static void slub_new_keep_rest(sq_cpu *cpu, struct slub_cache *cache,
     sq_lock_release(cpu, &node->list_lock);
 }
 
-/* A slab for the CPU from the lists or from new pages, with its free objects in `first`.
- * NULL if there is no memory. */
+/* A slab for the CPU from the lists or from new pages, with its free objects in
+ * `first`. NULL if there is no memory. */
 static struct sq_page *slub_obtain_from(sq_cpu *cpu, struct slub_cache *cache,
                                         int32_t node, uint32_t flags, void **first)
 {
@@ -489,8 +98,8 @@ static struct sq_page *slub_obtain(sq_cpu *cpu, struct slub_cache *cache, int32_
     return page;
 }
 
-/* The CPU's slab is used up: what was freed to it meanwhile becomes the CPU's free list;
- * without any the slab is let go, full. */
+/* The CPU's slab is used up: what was freed to it meanwhile becomes the CPU's free
+ * list; without any the slab is let go, full. */
 static void *slub_cpu_refill(sq_cpu *cpu, struct slub_cache *cache,
                              struct slub_cpu *local)
 {
@@ -603,14 +212,16 @@ static void *slub_alloc_slow(sq_cpu *cpu, struct slub_cache *cache, int32_t node
 
 /* ---- free, slow ---- */
 
-/* Must a free that makes this change lock the node's list? Requires that the slab was not
- * frozen and is now empty or was full before. */
+/* Must a free that makes this change lock the node's list? If the slab is nobody's and
+ * is now empty or was full before. */
 static bool slub_free_locks_list(const struct slub_cache *cache,
                                  const struct slub_word *old,
                                  const struct slub_word *word)
 {
-    if (slub_uses_slab_lock(cache)) /* a full slab of one object is on no list */
-        return old->head != 0 || word->inuse != 0;
+    if (old->is_frozen || (word->inuse != 0 && old->head != 0))
+        return false;
+    if (slub_uses_slab_lock(cache)) /* a full slab is on no list and may just go */
+        return old->head != 0 || word->inuse != 0 || cache->keeps_full_list;
     return true;
 }
 
@@ -625,9 +236,8 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
         return false; /* on a CPU's partial list, not frozen (6.8 on) */
     if (was_full)
         slub_full_remove(cache, page);
-    if (word->inuse == 0 &&
-        (SLUB_OPTION(cache, discard_rule) == SLUB_DISCARD_AT_ONCE ||
-         slub_has_surplus(cpu, cache, node))) {
+    if (word->inuse == 0 && (SLUB_OPTION(cache, discard_rule) == SLUB_DISCARD_AT_ONCE ||
+                             slub_has_surplus(cpu, cache, node))) {
         if (!was_full) {
             slub_partial_remove(cpu, node, page);
             sq_count(cpu, &cache->base, SLUB_FREE_REMOVE_PARTIAL);
@@ -641,9 +251,29 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
     return false;
 }
 
+/* After a slow free, without list_lock: count it, and take the slab to where it
+ * belongs. */
+static void slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
+                             struct sq_page *page, bool was_frozen, bool to_cpu_partial,
+                             bool discard)
+{
+    if (was_frozen)
+        sq_count(cpu, &cache->base, SLUB_FREE_FROZEN);
+    if (to_cpu_partial) {
+        slub_cpu_partial_put(cpu, cache, page, true);
+        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_FREE);
+    }
+    if (discard) {
+        sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
+        slub_slab_discard(cpu, cache, page);
+    }
+}
+
 /*
  * __slab_free: put `count` objects, chained from `head` to `tail`, on their slab, which
- * is not this CPU's. Requires irqs off.
+ * is not this CPU's. Requires irqs off. A full slab that nobody owns becomes this CPU's
+ * partial slab; one that enters or leaves its node's list does so under list_lock,
+ * which is taken before the word changes.
  */
 static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                            void *head, void *tail, uint32_t count)
@@ -663,13 +293,12 @@ static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page
         word.head = slub_head_of(cpu, cache, page, head);
         word.inuse -= count;
         to_cpu_partial = cache->has_cpu_partial && old.head == 0 && !old.is_frozen;
-        if (to_cpu_partial) {
+        if (to_cpu_partial)
             word.is_frozen = SLUB_OPTION(cache, cpu_partial_frozen) != 0;
-        } else if (!old.is_frozen && (word.inuse == 0 || old.head == 0) &&
-                   slub_free_locks_list(cache, &old, &word)) {
+        else if (slub_free_locks_list(cache, &old, &word))
             locked = node;
+        if (locked != NULL)
             sq_lock_acquire(cpu, &locked->list_lock);
-        }
     } while (!slub_update(cpu, cache, page, &old, &word));
     if (locked != NULL) {
         discard = slub_free_relist(cpu, cache, node, page, &old, &word);
@@ -678,27 +307,18 @@ static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page
         discard = !old.is_frozen && !to_cpu_partial && word.inuse == 0;
     }
     slub_slab_unlock(cpu, cache, page);
-    if (old.is_frozen)
-        sq_count(cpu, &cache->base, SLUB_FREE_FROZEN);
-    if (to_cpu_partial) {
-        slub_cpu_partial_put(cpu, cache, page, true);
-        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_FREE);
-    }
-    if (discard) {
-        sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
-        slub_slab_discard(cpu, cache, page);
-    }
+    slub_free_finish(cpu, cache, page, old.is_frozen, to_cpu_partial, discard);
 }
 
 /* ---- fast paths ---- */
 
 /*
  * The fast paths are a handful of instructions and no calls: pop and push, and one test
- * of how the release guards them. Everything else is out of line, so that nothing has to
- * be saved on the way.
+ * of how the release guards them. Everything else is out of line, so that nothing has
+ * to be saved on the way.
  */
-#define SLUB_OUT_OF_LINE   __attribute__((noinline))
-#define SLUB_LIKELY(test)  __builtin_expect(!!(test), 1)
+#define SLUB_OUT_OF_LINE  __attribute__((noinline))
+#define SLUB_LIKELY(test) __builtin_expect(!!(test), 1)
 
 /* Outcomes of one try at a CPU's free list. */
 enum slub_try {
@@ -708,8 +328,8 @@ enum slub_try {
 };
 
 /* Take the first object of the CPU's free list. */
-static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
-                                     void **object)
+static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache,
+                                     int32_t node, void **object)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     uint64_t tid = local->free.second;
@@ -729,8 +349,8 @@ static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache, int3
 
 /* Put the chain from `head` to `tail` before the CPU's free list. */
 static inline enum slub_try slub_push(sq_cpu *cpu, struct slub_cache *cache,
-                                      const struct sq_page *page, void *head, void *tail,
-                                      uint32_t counted)
+                                      const struct sq_page *page, void *head,
+                                      void *tail, uint32_t counted)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     uint64_t tid = local->free.second;
@@ -748,7 +368,8 @@ static inline enum slub_try slub_push(sq_cpu *cpu, struct slub_cache *cache,
 }
 
 /* The slow part of an allocation, and all of it where releases guard the fast path by
- * other means than the exchange: interrupts off, or RT's local lock and no fast path. */
+ * other means than the exchange: interrupts off, or RT's local lock and no fast path.
+ */
 static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache *cache,
                                                  int32_t node, uint32_t flags)
 {
@@ -765,8 +386,8 @@ static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache 
     return object;
 }
 
-static inline void *slub_alloc_object(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
-                                      uint32_t flags)
+static inline void *slub_alloc_object(sq_cpu *cpu, struct slub_cache *cache,
+                                      int32_t node, uint32_t flags)
 {
     enum slub_try outcome;
     void *object;
@@ -798,8 +419,8 @@ static SLUB_OUT_OF_LINE void slub_free_guarded(sq_cpu *cpu, struct slub_cache *c
         sq_touch_write(cpu, tail, sizeof(void *));
 }
 
-/* Free `count` objects of one slab, chained from `head` to `tail`; `counted` is what the
- * release adds to its counter for them. */
+/* Free `count` objects of one slab, chained from `head` to `tail`; `counted` is what
+ * the release adds to its counter for them. */
 static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
                                      struct sq_page *page, void *head, void *tail,
                                      uint32_t count, uint32_t counted)
@@ -832,7 +453,8 @@ static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 
 /* ---- bulk ---- */
 
-#define SLUB_BULK_LOOKAHEAD 3u /* other slabs' objects looked past, as in the kernel */
+#define SLUB_BULK_LOOKAHEAD 3u /* other slabs' objects looked past, as in the kernel   \
+                                */
 
 static void slub_swap(void **a, void **b)
 {
@@ -919,7 +541,8 @@ static sq_cache *slub_cache_of_page(const struct sq_page *page)
 static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node,
                            uint32_t flags);
 
-/* 2.6.25: a class whose slabs are larger than it would like falls back to plain pages. */
+/* 2.6.25: a class whose slabs are larger than it would like falls back to plain pages.
+ */
 static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
                                        uint32_t flags)
 {
@@ -930,9 +553,10 @@ static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node
     return object;
 }
 
-#define SQ_KMALLOC_ALLOC(cpu, cache, node, flags) slub_kmalloc_class(cpu, cache, node, flags)
-#define SQ_KMALLOC_FREE(cpu, cache, object)       slub_free(cpu, cache, object)
-#define SQ_KMALLOC_CACHE_OF(page)                 slub_cache_of_page(page)
+#define SQ_KMALLOC_ALLOC(cpu, cache, node, flags)                                      \
+    slub_kmalloc_class(cpu, cache, node, flags)
+#define SQ_KMALLOC_FREE(cpu, cache, object) slub_free(cpu, cache, object)
+#define SQ_KMALLOC_CACHE_OF(page)           slub_cache_of_page(page)
 #include "policy/kmalloc-impl.h"
 
 #include "policy/slub_control.h"

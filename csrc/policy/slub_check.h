@@ -1,8 +1,8 @@
 /*
- * check() of SLUB. Every slab is walked once through its node's chain of all slabs, then
- * every list; a slab must be exactly where its word says. Each pointer is looked at
- * before it is followed and each walk is bounded, so that a check of corrupted structures
- * ends with a message.
+ * check() of SLUB. Every slab is walked once through its node's chain of all slabs,
+ * then every list; a slab must be exactly where its word says. Each pointer is looked
+ * at before it is followed and each walk is bounded, so that a check of corrupted
+ * structures ends with a message.
  *
  *   owned by a CPU          frozen
  *   on a CPU partial list   frozen to 6.7, not since; free objects
@@ -25,12 +25,12 @@ struct slub_seen {
     uint64_t bits[(SLUB_OBJECTS_MAX_2_6_26 + 1) / 64];
 };
 
-static int slub_check_fail(const struct slub_checker *checker, const struct sq_page *page,
-                           const char *what)
+static int slub_check_fail(const struct slub_checker *checker,
+                           const struct sq_page *page, const char *what)
 {
     return sq_error_set(checker->error, SQ_E_CORRUPTION,
-                        "cache %.60s, slab %u on node %u: %s", checker->cache->base.name,
-                        page->serial, page->node, what);
+                        "cache %.60s, slab %u on node %u: %s",
+                        checker->cache->base.name, page->serial, page->node, what);
 }
 
 static int slub_check_fail_node(const struct slub_checker *checker, uint32_t index,
@@ -47,23 +47,24 @@ static bool slub_check_is_slab(const struct slub_checker *checker,
     const sq_machine *machine = checker->cpu->machine;
     uint64_t frames = (uint64_t)machine->topology.node_count
                       << (machine->node_shift - SQ_PAGE_SHIFT);
-    uint64_t offset = (uint64_t)(uintptr_t)page - (uint64_t)(uintptr_t)machine->page_frames;
+    uint64_t offset =
+        (uint64_t)(uintptr_t)page - (uint64_t)(uintptr_t)machine->page_frames;
     return offset / sizeof(*page) < frames && offset % sizeof(*page) == 0 &&
            page->state == SQ_PAGE_SLAB && slub_slab_of(page)->cache == checker->cache;
 }
 
 /* Walk one free list of a slab; every object is the slab's and was not seen before. */
-static int slub_check_list(const struct slub_checker *checker, const struct sq_page *page,
-                           uint32_t objects, void *first, struct slub_seen *seen,
-                           uint32_t *length)
+static int slub_check_list(const struct slub_checker *checker,
+                           const struct sq_page *page, uint32_t objects, void *first,
+                           struct slub_seen *seen, uint32_t *length)
 {
     *length = 0;
     while (first != NULL) {
         uint32_t index = slub_index_checked(checker->cpu->machine, checker->cache, page,
                                             objects, first);
         if (index == objects)
-            return slub_check_fail(checker, page,
-                                   "a free list leads to what is no object of the slab");
+            return slub_check_fail(
+                checker, page, "a free list leads to what is no object of the slab");
         if ((seen->bits[index / 64] >> (index % 64) & 1) != 0)
             return slub_check_fail(checker, page, "an object is free twice");
         seen->bits[index / 64] |= UINT64_C(1) << (index % 64);
@@ -107,12 +108,13 @@ static int slub_check_slab(const struct slub_checker *checker, struct sq_page *p
         return slub_check_fail(checker, page, "it is on another node's chain");
     if (word.objects != objects || word.inuse > objects || word.head > objects)
         return slub_check_fail(checker, page, "its counts cannot be");
-    status = slub_check_list(checker, page, objects,
-                             slub_head_object(checker->cpu, checker->cache, page, &word),
-                             &seen, &free_count);
+    status =
+        slub_check_list(checker, page, objects,
+                        slub_head_object(checker->cpu, checker->cache, page, &word),
+                        &seen, &free_count);
     if (status == SQ_OK && owner != NULL)
-        status = slub_check_list(checker, page, objects, owner->free.first, &seen,
-                                 &queued);
+        status =
+            slub_check_list(checker, page, objects, owner->free.first, &seen, &queued);
     if (status != SQ_OK)
         return status;
     if (free_count + word.inuse != objects || queued > word.inuse)
@@ -161,7 +163,8 @@ static int slub_check_listed(const struct slub_checker *checker, struct sq_page 
     if (word.is_frozen != is_frozen)
         return slub_check_fail(checker, page, "frozen is wrong for the list it is on");
     if (((page->policy_flags & SLUB_PAGE_ON_LIST) != 0) != on_node_list)
-        return slub_check_fail(checker, page, "its flag is wrong for the list it is on");
+        return slub_check_fail(checker, page,
+                               "its flag is wrong for the list it is on");
     if ((word.head == 0) != is_full)
         return slub_check_fail(checker, page, "it is on a list of the other kind");
     return SQ_OK;
@@ -192,11 +195,11 @@ static int slub_check_node_lists(const struct slub_checker *checker, uint32_t in
 {
     const struct slub_node *node = checker->cache->node[index];
     uint64_t partial = 0, full = 0;
-    int status =
-        slub_check_node_list(checker, index, &node->partial, false, &partial);
+    int status = slub_check_node_list(checker, index, &node->partial, false, &partial);
     if (status == SQ_OK)
         status = slub_check_node_list(checker, index, &node->full, true, &full);
-    if (status == SQ_OK && partial != sq_load_relaxed(checker->cpu, &node->partial_count))
+    if (status == SQ_OK &&
+        partial != sq_load_relaxed(checker->cpu, &node->partial_count))
         return slub_check_fail_node(checker, index,
                                     "nr_partial is not the length of the list");
     return status;
@@ -224,9 +227,8 @@ static int slub_check_cpu(const struct slub_checker *checker, uint32_t index)
             return sq_error_set(checker->error, SQ_E_CORRUPTION,
                                 "cache %.60s, CPU %u: its partial list leads astray",
                                 cache->base.name, index);
-        status = slub_check_listed(checker, page,
-                                   SLUB_OPTION(cache, cpu_partial_frozen) != 0, false,
-                                   false);
+        status = slub_check_listed(
+            checker, page, SLUB_OPTION(cache, cpu_partial_frozen) != 0, false, false);
         if (status != SQ_OK)
             return status;
     }

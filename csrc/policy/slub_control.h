@@ -23,9 +23,8 @@ struct slub_shape {
     bool is_debug, keeps_full_list, has_cpu_partial, falls_back_to_pages;
 };
 
-static struct slub_layout slub_layout_of(const sq_heap *heap,
-                                         const struct sq_cache_spec *spec,
-                                         uint32_t flags)
+static struct slub_layout
+slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t flags)
 {
     const struct slub_layout_rule rule = {
         .align_rule = (enum slub_align_rule)heap->options.slub.hwcache_align_rule,
@@ -62,10 +61,10 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
     int32_t order;
     if (min_objects == 0)
         min_objects = slub_min_objects(heap->machine->topology.cpu_count);
-    order = slub_order(size, min_objects, (uint32_t)heap->options.slub.slub_min_order,
-                       max_order,
-                       (enum slub_order_search)heap->options.slub.order_search,
-                       (uint32_t)heap->options.slub.slab_objects_max);
+    order =
+        slub_order(size, min_objects, (uint32_t)heap->options.slub.slub_min_order,
+                   max_order, (enum slub_order_search)heap->options.slub.order_search,
+                   (uint32_t)heap->options.slub.slab_objects_max);
     if (few_order != 0 && (spec->flags & SQ_CACHE_KMALLOC) != 0 &&
         slub_order_objects(0, size) < min_objects) {
         order = (int32_t)sq_max_u64(max_order, few_order);
@@ -111,8 +110,8 @@ static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
 
 /* Members that say what a release knows of CPU partial lists; -1: it was built without,
  * or does not count in slabs. */
-static void slub_print_cpu_partial(const sq_heap *heap, uint32_t objects, uint32_t slabs,
-                                   struct sq_json *json)
+static void slub_print_cpu_partial(const sq_heap *heap, uint32_t objects,
+                                   uint32_t slabs, struct sq_json *json)
 {
     uint32_t unit = (uint32_t)heap->options.slub.cpu_partial_unit;
     bool is_built = heap->options.slub.slub_cpu_partial != 0 && unit != 0;
@@ -152,8 +151,10 @@ static int slub_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
 static void slub_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
-    uint64_t size_min = UINT64_C(1) << sq_ilog2((uint64_t)options->slub.kmalloc_min_size);
-    uint64_t size_max = UINT64_C(1) << sq_ilog2((uint64_t)options->slub.kmalloc_max_size);
+    uint64_t size_min = UINT64_C(1)
+                        << sq_ilog2((uint64_t)options->slub.kmalloc_min_size);
+    uint64_t size_max = UINT64_C(1)
+                        << sq_ilog2((uint64_t)options->slub.kmalloc_max_size);
     uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
     *shape = (struct sq_kmalloc_shape){
         .size_min = size_min,
@@ -223,8 +224,8 @@ static void slub_free_parts(sq_cpu *cpu, struct slub_cache *cache)
     sq_percpu_free(cpu, &cache->percpu);
 }
 
-static int slub_cache_init(sq_cpu *cpu, sq_cache *base, const struct sq_cache_spec *spec,
-                           struct sq_error *error)
+static int slub_cache_init(sq_cpu *cpu, sq_cache *base,
+                           const struct sq_cache_spec *spec, struct sq_error *error)
 {
     struct slub_cache *cache = (struct slub_cache *)base;
     struct slub_shape shape;
@@ -254,8 +255,7 @@ static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
     for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
         struct slub_node *node = cache->node[i];
         while (node->all_first != 0)
-            slub_slab_discard(cpu, cache,
-                              slub_frame(cpu->machine, node->all_first));
+            slub_slab_discard(cpu, cache, slub_frame(cpu->machine, node->all_first));
     }
     slub_free_parts(cpu, cache);
 }
@@ -282,7 +282,8 @@ static int slub_shrink(sq_cpu *cpu, sq_cache *base)
     struct sq_list *by_use = NULL;
     int are_slabs_left = 0;
     if (!promotes) {
-        by_use = sq_meta_alloc(cpu, base->slab_object_count * sizeof(*by_use), cpu->node);
+        by_use =
+            sq_meta_alloc(cpu, base->slab_object_count * sizeof(*by_use), cpu->node);
         if (by_use == NULL)
             return SQ_E_MEMORY;
     }
@@ -328,8 +329,10 @@ static int slub_tune_check(struct slub_cache *cache, const char *name, int64_t v
     return SQ_OK;
 }
 
-/* A new cpu_partial counts from empty lists, so every CPU is flushed, as in the kernel. */
-static void slub_set_cpu_partial(sq_cpu *cpu, struct slub_cache *cache, uint32_t objects)
+/* A new cpu_partial counts from empty lists, so every CPU is flushed, as in the kernel.
+ */
+static void slub_set_cpu_partial(sq_cpu *cpu, struct slub_cache *cache,
+                                 uint32_t objects)
 {
     __atomic_store_n(&cache->cpu_partial, objects, __ATOMIC_RELAXED);
     __atomic_store_n(&cache->cpu_partial_slabs,

@@ -1,16 +1,26 @@
 /*
- * What SLUB says of itself: the lines of operation scripts, usage, where an object lies,
- * and check(), which trusts nothing it reads. Included by slub.c.
+ * What SLUB says of itself: the lines of operation scripts, usage, where an object
+ * lies, and check(), which trusts nothing it reads. Included by slub.c.
  */
 #ifndef SLUB_DUMP_H
 #define SLUB_DUMP_H
 
 #include "policy/slub_node.h"
 
-static const char *const slub_row_columns[] = {
-    "slab", "idx", "cpu_slab", "cpu_freelist_len", "cpu_partial_slabs",
-    "nr_partial_cpunode", "nr_slabs_cpunode", "objslab_inuse", "objslab_frozen",
-    "objslab_freelist_len", "objnode", "nr_partial_objnode", "nr_slabs_objnode", NULL};
+static const char *const slub_row_columns[] = {"slab",
+                                               "idx",
+                                               "cpu_slab",
+                                               "cpu_freelist_len",
+                                               "cpu_partial_slabs",
+                                               "nr_partial_cpunode",
+                                               "nr_slabs_cpunode",
+                                               "objslab_inuse",
+                                               "objslab_frozen",
+                                               "objslab_freelist_len",
+                                               "objnode",
+                                               "nr_partial_objnode",
+                                               "nr_slabs_objnode",
+                                               NULL};
 
 /* ---- free lists, read with care ---- */
 
@@ -22,7 +32,8 @@ static uint32_t slub_index_checked(const sq_machine *machine,
 {
     uint64_t first = (uint64_t)(uintptr_t)slub_object_at(machine, cache, page, 0);
     uint64_t offset = (uint64_t)(uintptr_t)object - first;
-    if (offset >= (uint64_t)objects * cache->base.size || offset % cache->base.size != 0)
+    if (offset >= (uint64_t)objects * cache->base.size ||
+        offset % cache->base.size != 0)
         return objects;
     return (uint32_t)(offset / cache->base.size);
 }
@@ -30,7 +41,8 @@ static uint32_t slub_index_checked(const sq_machine *machine,
 /* Length of a free list of the slab; stops at `objects` and at anything foreign. */
 static uint32_t slub_list_length(const sq_machine *machine,
                                  const struct slub_cache *cache,
-                                 const struct sq_page *page, uint32_t objects, void *first)
+                                 const struct sq_page *page, uint32_t objects,
+                                 void *first)
 {
     uint32_t length = 0;
     while (length < objects &&
@@ -50,8 +62,7 @@ static void slub_print_list(sq_cpu *cpu, const struct slub_cache *cache,
     uint32_t length = slub_list_length(cpu->machine, cache, page, objects, first);
     sq_json_open_array(json, key);
     for (; length > 0; length--) {
-        sq_json_unsigned(json, NULL,
-                         slub_index_of(cpu->machine, cache, page, first));
+        sq_json_unsigned(json, NULL, slub_index_of(cpu->machine, cache, page, first));
         first = *slub_free_pointer(cache, first);
     }
     sq_json_close(json);
@@ -134,7 +145,8 @@ static void slub_dump_cpu(sq_cpu *cpu, const struct slub_cache *cache, uint32_t 
         sq_json_unsigned(json, "objects", word.objects);
         sq_json_unsigned(json, "frozen", word.is_frozen);
         sq_json_unsigned(json, "node", local->slab->node);
-        slub_print_list(cpu, cache, local->slab, local->free.first, "cpu_freelist", json);
+        slub_print_list(cpu, cache, local->slab, local->free.first, "cpu_freelist",
+                        json);
         slub_print_slab_list(cpu, cache, local->slab, "page_freelist", json);
     }
     if (SLUB_OPTION(cache, cpu_partial_unit) != SLUB_CPU_PARTIAL_NONE &&
@@ -153,7 +165,8 @@ static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t
     sq_json_unsigned(json, "nr_slabs", node->slab_count);
     sq_json_unsigned(json, "total_objects", node->object_total);
     sq_json_open_array(json, "partial");
-    SQ_LIST_EACH(link, &node->partial) {
+    SQ_LIST_EACH(link, &node->partial)
+    {
         const struct sq_page *page = slub_page_of_link(link);
         struct slub_word word = slub_load(cpu, page);
         sq_json_open_array(json, NULL);
@@ -167,13 +180,14 @@ static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t
     if (!sq_list_is_empty(&node->full)) {
         sq_json_open_array(json, "full");
         SQ_LIST_EACH(link, &node->full)
-            sq_json_unsigned(json, NULL, slub_page_of_link(link)->serial);
+        sq_json_unsigned(json, NULL, slub_page_of_link(link)->serial);
         sq_json_close(json);
     }
     sq_json_close(json);
 }
 
-static uint64_t slub_counter_total(const sq_cache *base, uint32_t cpu_count, uint32_t id)
+static uint64_t slub_counter_total(const sq_cache *base, uint32_t cpu_count,
+                                   uint32_t id)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < cpu_count; i++)
@@ -223,7 +237,8 @@ static void slub_dump(sq_cpu *cpu, sq_cache *base, struct sq_json *json)
     slub_dump_counters(base, topology->cpu_count, json);
 }
 
-static void slub_row_node(sq_cpu *cpu, const struct slub_node *node, struct sq_json *json)
+static void slub_row_node(sq_cpu *cpu, const struct slub_node *node,
+                          struct sq_json *json)
 {
     sq_json_unsigned(json, NULL, sq_load_relaxed(cpu, &node->partial_count));
     sq_json_unsigned(json, NULL, node->slab_count);
@@ -250,7 +265,8 @@ static void slub_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *
     const struct slub_chain *chain =
         local->partial == NULL ? NULL : slub_chain_of(local->partial);
     uint32_t unit = (uint32_t)SLUB_OPTION(cache, cpu_partial_unit);
-    sq_json_integer(json, NULL, local->slab == NULL ? -1 : (int64_t)local->slab->serial);
+    sq_json_integer(json, NULL,
+                    local->slab == NULL ? -1 : (int64_t)local->slab->serial);
     sq_json_unsigned(json, NULL,
                      local->slab == NULL
                          ? 0
@@ -271,7 +287,8 @@ static void slub_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *
 
 /* ---- locate, usage ---- */
 
-static bool slub_locate(sq_cache *base, const void *object, struct sq_object_place *place)
+static bool slub_locate(sq_cache *base, const void *object,
+                        struct sq_object_place *place)
 {
     const sq_machine *machine = base->heap->machine;
     const struct slub_cache *cache = (const struct slub_cache *)base;
@@ -282,8 +299,8 @@ static bool slub_locate(sq_cache *base, const void *object, struct sq_object_pla
     page = sq_page_of_address(machine, object);
     if (page->state != SQ_PAGE_SLAB || slub_slab_of(page)->cache != cache)
         return false;
-    objects = page->order == base->order ? base->slab_object_count
-                                         : cache->min_order_objects;
+    objects =
+        page->order == base->order ? base->slab_object_count : cache->min_order_objects;
     index = slub_index_checked(machine, cache, page, objects, object);
     if (index == objects)
         return false;
@@ -301,7 +318,8 @@ static void slub_usage_node(sq_cpu *cpu, const struct slub_cache *cache,
         usage->object_allocated += slub_load(cpu, page).inuse;
         number = slub_slab_of(page)->all_next;
     }
-    SQ_LIST_EACH(link, &node->partial) {
+    SQ_LIST_EACH(link, &node->partial)
+    {
         struct slub_word word = slub_load(cpu, slub_page_of_link(link));
         free_partial += word.objects - word.inuse;
     }
@@ -323,9 +341,9 @@ static void slub_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage
     for (uint32_t i = 0; i < topology->cpu_count; i++) {
         const struct slub_cpu *local = sq_percpu_at(&cache->percpu, i);
         if (local->slab != NULL)
-            usage->object_queued +=
-                slub_list_length(cpu->machine, cache, local->slab,
-                                 slub_load(cpu, local->slab).objects, local->free.first);
+            usage->object_queued += slub_list_length(
+                cpu->machine, cache, local->slab, slub_load(cpu, local->slab).objects,
+                local->free.first);
     }
     usage->object_allocated -= usage->object_queued;
 }

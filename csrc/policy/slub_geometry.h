@@ -1,7 +1,7 @@
 /*
  * How large a SLUB slab is: the search for an order, the number of objects it should
- * hold, the alignment of an object, the size of the per-CPU partial lists. Pure functions
- * of plain numbers, shared by SLUB and SLUB+Q; nothing here knows a cache.
+ * hold, the alignment of an object, the size of the per-CPU partial lists. Pure
+ * functions of plain numbers, shared by SLUB and SLUB+Q; nothing here knows a cache.
  *
  *      size, alignment         slub_alignment -> slot size
  *      number of CPUs          slub_min_objects
@@ -17,7 +17,7 @@
 
 /* Which search for an order: the option `order_search`. */
 enum slub_order_search {
-    SLUB_ORDER_HALVE_EIGHTH = 0,    /* 2.6.22 to 2.6.25: waste 1/8, 1/4; halve objects */
+    SLUB_ORDER_HALVE_EIGHTH = 0, /* 2.6.22 to 2.6.25: waste 1/8, 1/4; halve objects */
     SLUB_ORDER_HALVE_SIXTEENTH = 1, /* 2.6.26 to 2.6.29: waste from 1/16; halve */
     SLUB_ORDER_STEP = 2,            /* 2.6.30 to 6.7: clamp, then one object fewer */
     SLUB_ORDER_FIXED_MIN = 3,       /* 6.8 on: the smallest order stays as it is */
@@ -25,8 +25,9 @@ enum slub_order_search {
 
 /* How SLAB_HWCACHE_ALIGN is understood: the option `hwcache_align_rule`. */
 enum slub_align_rule {
-    SLUB_ALIGN_FULL_LINE = 0,  /* to 2.6.24: a line if the object is over half a line */
-    SLUB_ALIGN_HALVED_LINE = 1, /* 2.6.25 on: the largest fraction of a line that fits */
+    SLUB_ALIGN_FULL_LINE = 0, /* to 2.6.24: a line if the object is over half a line */
+    SLUB_ALIGN_HALVED_LINE =
+        1, /* 2.6.25 on: the largest fraction of a line that fits */
 };
 
 /* Objects a slab can count: 16 bits in 2.6.26 to 3.0, 15 bits since. */
@@ -53,8 +54,9 @@ static inline uint32_t slub_min_order(uint64_t size)
 
 /*
  * First order from `floor_order` to `last` whose slab holds `min_objects` and wastes no
- * more than 1/`fraction` of itself; last + 1 if there is none. If a slab of `floor_order`
- * would hold more than `objects_max`, it is made smaller, whatever it wastes.
+ * more than 1/`fraction` of itself; last + 1 if there is none. If a slab of
+ * `floor_order` would hold more than `objects_max`, it is made smaller, whatever it
+ * wastes.
  */
 static inline uint32_t slub_order_try(uint64_t size, uint64_t min_objects,
                                       uint32_t floor_order, uint32_t last,
@@ -119,13 +121,13 @@ static inline int32_t slub_order_fixed_min(uint64_t size, uint32_t min_objects,
 }
 
 /*
- * Order of a slab of objects of `size` bytes (the slot, padding included), or -1 if none
- * can hold one. `min_objects` is what the slab should hold, `min_order` and `max_order`
- * are the boot parameters slub_min_order and slub_max_order.
+ * Order of a slab of objects of `size` bytes (the slot, padding included), or -1 if
+ * none can hold one. `min_objects` is what the slab should hold, `min_order` and
+ * `max_order` are the boot parameters slub_min_order and slub_max_order.
  */
-static inline int32_t slub_order(uint64_t size, uint32_t min_objects, uint32_t min_order,
-                                 uint32_t max_order, enum slub_order_search search,
-                                 uint32_t objects_max)
+static inline int32_t slub_order(uint64_t size, uint32_t min_objects,
+                                 uint32_t min_order, uint32_t max_order,
+                                 enum slub_order_search search, uint32_t objects_max)
 {
     SQ_ASSERT(size > 0);
     if (search >= SLUB_ORDER_STEP) {
@@ -142,7 +144,8 @@ static inline int32_t slub_order(uint64_t size, uint32_t min_objects, uint32_t m
                                 objects_max);
 }
 
-/* Alignment of an object of `object_size` bytes for which `align` was asked (0: none). */
+/* Alignment of an object of `object_size` bytes for which `align` was asked (0: none).
+ */
 static inline uint32_t slub_alignment(uint64_t object_size, uint64_t align,
                                       bool hwcache_align, enum slub_align_rule rule)
 {
@@ -183,8 +186,8 @@ static inline bool slub_fp_is_outside(uint64_t object_size, bool must_survive,
            (rule->fp_in_middle && has_red_zone && object_size < sizeof(void *));
 }
 
-/* Lay out a slot. `must_survive`: the object keeps its bytes while it is free (poisoned,
- * looked at by RCU readers, made by a constructor). */
+/* Lay out a slot. `must_survive`: the object keeps its bytes while it is free
+ * (poisoned, looked at by RCU readers, made by a constructor). */
 static inline struct slub_layout slub_lay_out(uint64_t object_size, uint64_t align,
                                               bool hwcache_align, bool must_survive,
                                               bool has_red_zone, bool has_tracks,

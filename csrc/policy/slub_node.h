@@ -1,11 +1,12 @@
 /*
- * The node part of SLUB: lists of partial and full slabs, slabs made and given back, and
- * the chain of all slabs.
+ * The node part of SLUB: lists of partial and full slabs, slabs made and given back,
+ * and the chain of all slabs.
  *
  * The chain of all slabs is ours. A kernel without debugging finds a full slab only
  * through its objects; check() and the release of a cache need every slab, so each node
- * chains its slabs through frame numbers in the page frames. The chain changes only when
- * pages come or go, under a lock of its own, and no path that is compared reads it.
+ * chains its slabs through frame numbers in the page frames. The chain changes only
+ * when pages come or go, under a lock of its own, and no path that is compared reads
+ * it.
  */
 #ifndef SLUB_NODE_H
 #define SLUB_NODE_H
@@ -152,8 +153,8 @@ static void *slub_slab_thread(sq_cpu *cpu, struct slub_cache *cache,
  * A new slab, frozen, all its objects counted as in use and returned through `first` as
  * one free list. NULL if there is no memory.
  */
-static struct sq_page *slub_slab_new(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
-                                     uint32_t flags, void **first)
+static struct sq_page *slub_slab_new(sq_cpu *cpu, struct slub_cache *cache,
+                                     int32_t node, uint32_t flags, void **first)
 {
     struct sq_page *page = slub_slab_pages(cpu, cache, node, flags);
     struct slub_word word = {.is_frozen = true};
@@ -209,7 +210,8 @@ static void slub_shrink_promote(sq_cpu *cpu, struct slub_node *node,
     struct sq_list promoted[SLUB_SHRINK_PROMOTE_MAX];
     for (uint32_t i = 0; i < SLUB_SHRINK_PROMOTE_MAX; i++)
         sq_list_init(&promoted[i]);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial) {
+    SQ_LIST_EACH_SAFE(link, following, &node->partial)
+    {
         struct sq_page *page = slub_page_of_link(link);
         struct slub_word word = slub_load(cpu, page);
         uint32_t free_count = word.objects - word.inuse;
@@ -226,8 +228,8 @@ static void slub_shrink_promote(sq_cpu *cpu, struct slub_node *node,
 
 /*
  * Before that: the whole list sorted by use, fullest first, of equals the later first.
- * `by_use` has a list for each number of objects in use. Empty slabs go to `empty` in the
- * order of the list, but for those whose lock somebody holds.
+ * `by_use` has a list for each number of objects in use. Empty slabs go to `empty` in
+ * the order of the list, but for those whose lock somebody holds.
  */
 static void slub_shrink_sort(sq_cpu *cpu, struct slub_cache *cache,
                              struct slub_node *node, struct sq_list *by_use,
@@ -236,7 +238,8 @@ static void slub_shrink_sort(sq_cpu *cpu, struct slub_cache *cache,
     uint32_t count = cache->base.slab_object_count;
     for (uint32_t i = 0; i < count; i++)
         sq_list_init(&by_use[i]);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial) {
+    SQ_LIST_EACH_SAFE(link, following, &node->partial)
+    {
         struct sq_page *page = slub_page_of_link(link);
         uint32_t inuse = slub_load(cpu, page).inuse;
         if (inuse == 0 && slub_slab_try_lock(cpu, cache, page)) {
@@ -265,7 +268,8 @@ static void slub_node_shrink(sq_cpu *cpu, struct slub_cache *cache,
         slub_shrink_sort(cpu, cache, node, by_use, &empty);
     sq_lock_release(cpu, &node->list_lock);
     sq_irq_restore(cpu);
-    SQ_LIST_EACH_SAFE(link, following, &empty) {
+    SQ_LIST_EACH_SAFE(link, following, &empty)
+    {
         sq_list_unlink(link);
         slub_slab_discard(cpu, cache, slub_page_of_link(link));
     }

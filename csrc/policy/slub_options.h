@@ -1,7 +1,7 @@
 /*
- * Options of the policy `slub`; the form of a row is explained in options.h. The defaults
- * are those of Linux 6.1; every other release is a set of values of these rows and no
- * code (data/kernels/slub.toml).
+ * Options of the policy `slub`; the form of a row is explained in options.h. The
+ * defaults are those of Linux 6.1; every other release is a set of values of these rows
+ * and no code (data/kernels/slub.toml).
  */
 #ifndef SQ_SLUB_OPTIONS_H
 #define SQ_SLUB_OPTIONS_H
@@ -27,19 +27,20 @@ enum slub_cpu_partial_unit {
     SLUB_CPU_PARTIAL_SLABS = 2,   /* 5.16 on */
 };
 
-#define SQ_SLUB_OPTIONS(X)                                                              \
+#define SQ_SLUB_OPTIONS(X)                                                             \
     X(slub_max_order, 3, 0, 10, "largest order tried (kernel: slub_max_order)")        \
     X(slub_min_order, 0, 0, 10, "smallest order (kernel: slub_min_order)")             \
     X(slub_min_objects, 0, 0, 65535,                                                   \
       "objects a slab should hold; 0: from the number of CPUs (kernel: "               \
       "slub_min_objects)")                                                             \
-    X(slub_cpu_partial, 1, 0, 1, "cpu partial lists (kernel: CONFIG_SLUB_CPU_PARTIAL)") \
+    X(slub_cpu_partial, 1, 0, 1,                                                       \
+      "cpu partial lists (kernel: CONFIG_SLUB_CPU_PARTIAL)")                           \
     X(kmalloc_min_size, 8, 8, 256, "smallest kmalloc cache, bytes")                    \
     X(kmalloc_max_size, 8192, 2048, 33554432,                                          \
       "largest kmalloc cache, bytes; above, pages (kernel: KMALLOC_MAX_CACHE_SIZE)")   \
     X(order_search, 2, 0, 3,                                                           \
       "search for an order: 0 to 2.6.25, 1 to 2.6.29, 2 to 6.7, 3 from 6.8 on")        \
-    X(slab_objects_max, 32767, 512, 65535,                                               \
+    X(slab_objects_max, 32767, 512, 65535,                                             \
       "objects a slab can count: 65535 to 3.0, 32767 since (kernel: "                  \
       "MAX_OBJS_PER_PAGE)")                                                            \
     X(order_fallback, 1, 0, 1,                                                         \
@@ -80,8 +81,7 @@ enum slub_cpu_partial_unit {
       "a CPU's free list goes back in one piece (by 5.15), not object by object")      \
     X(cpu_partial_unit, 2, 0, 2,                                                       \
       "cpu partial lists count 0 nothing (to 3.1), 1 objects (3.2 to 5.15), 2 slabs")  \
-    X(cpu_partial_frozen, 1, 0, 1,                                                     \
-      "slabs on a cpu partial list are frozen (to 6.7)")                               \
+    X(cpu_partial_frozen, 1, 0, 1, "slabs on a cpu partial list are frozen (to 6.7)")  \
     X(cpu_partial_zero_drain, 0, 0, 1,                                                 \
       "with cpu_partial 0 a slab leaves the list as soon as it is put there (4.19)")   \
     X(cpu_partial_zero_stop, 0, 0, 1,                                                  \

@@ -1,6 +1,6 @@
 /*
- * The slab of SLUB and what is kept of it: the word that changes as one, the list of free
- * objects, the page frame seen as a slab, and the structs of CPU, node and cache.
+ * The slab of SLUB and what is kept of it: the word that changes as one, the list of
+ * free objects, the page frame seen as a slab, and the structs of CPU, node and cache.
  *
  *   bits of the word    0..15 head: index of the first free object + 1, 0 for none
  *                      16..31 inuse: objects handed out or on a CPU's free list
@@ -239,8 +239,9 @@ static inline uint32_t slub_index_of(const sq_machine *machine,
                                      const struct slub_cache *cache,
                                      const struct sq_page *page, const void *object)
 {
-    uint64_t offset = (uint64_t)((const char *)object - sq_page_address(machine, page)) -
-                      cache->red_left_pad;
+    uint64_t offset =
+        (uint64_t)((const char *)object - sq_page_address(machine, page)) -
+        cache->red_left_pad;
     return (uint32_t)(offset * cache->reciprocal >> 32);
 }
 
@@ -267,9 +268,8 @@ static inline void *slub_head_object(sq_cpu *cpu, const struct slub_cache *cache
                                      const struct sq_page *page,
                                      const struct slub_word *word)
 {
-    return word->head == 0
-               ? NULL
-               : slub_object_at(cpu->machine, cache, page, word->head - 1);
+    return word->head == 0 ? NULL
+                           : slub_object_at(cpu->machine, cache, page, word->head - 1);
 }
 
 static inline uint32_t slub_head_of(sq_cpu *cpu, const struct slub_cache *cache,

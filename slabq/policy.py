@@ -389,6 +389,7 @@ class _SlubSlabs(Policy):
     cpu_partial_zero_stop: bool | None = None
     shrink_promote: bool | None = None
     bulk_statistics: bool | None = None
+    bulk_free_reversed: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -408,7 +409,7 @@ class Slub(_SlubSlabs):
         remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
         fast_path, slab_cmpxchg, discard_rule, deactivate_splice, cpu_partial_unit,
         cpu_partial_frozen, cpu_partial_zero_drain, cpu_partial_zero_stop,
-        shrink_promote, bulk_statistics, sheaf_columns.
+        shrink_promote, bulk_statistics, bulk_free_reversed, sheaf_columns.
         ``slabq show policy slub`` says what each is. Default: the profile's value.
 
     Raises

@@ -13,8 +13,8 @@
  *
  *   alloc: main; spare; a full sheaf of the barn for the empty one; a sheaf filled from
  *          slabs; without waiting, or for another node, straight from slabs
- *   free:  main; spare; an empty sheaf of the barn for the full spare; with enough full
- *          sheaves there, the spare goes to slabs; else a new sheaf. Objects of other
+ *   free:  main; spare; an empty sheaf of the barn for the full main one; with enough
+ *          full sheaves there, the spare goes to slabs; else a new sheaf. Objects of other
  *          nodes go straight to their slabs, never into a sheaf
  *
  * The barn helps where SLUB locks for every object: a CPU that only allocates and one
@@ -164,13 +164,13 @@ static size_t sheaves_take_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t
 static size_t sheaves_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags,
                                  size_t count, void **objects)
 {
-    size_t taken =
-        sheaves_take_bulk(cpu, (struct sheaves_cache *)base, count, objects);
+    struct sheaves_cache *cache = (struct sheaves_cache *)base;
+    size_t taken = sheaves_take_bulk(cpu, cache, count, objects);
     size_t missing = count - taken;
     if (missing == 0 ||
         slub_alloc_bulk(cpu, base, flags, missing, objects + taken) == missing)
         return count;
-    slub_free_bulk(cpu, base, taken, objects);
+    slub_put_bulk(cpu, &cache->slub, taken, objects);
     return 0;
 }
 
@@ -196,7 +196,7 @@ static void sheaves_put_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t co
         objects += batch;
         count -= batch;
     }
-    slub_free_bulk(cpu, &cache->slub.base, count, objects);
+    slub_put_bulk(cpu, &cache->slub, count, objects);
 }
 
 /* Objects of other nodes are picked out, the last ones taking their places, and go to
@@ -220,12 +220,12 @@ static void sheaves_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **
         remote[remote_count++] = object;
         objects[local_count] = objects[--count];
         if (remote_count == SHEAVES_BATCH_MAX) {
-            slub_free_bulk(cpu, base, remote_count, remote);
+            slub_put_bulk(cpu, &cache->slub, remote_count, remote);
             remote_count = 0;
         }
     }
     sheaves_put_bulk(cpu, cache, local_count, objects);
-    slub_free_bulk(cpu, base, remote_count, remote);
+    slub_put_bulk(cpu, &cache->slub, remote_count, remote);
 }
 
 /* ---- kmalloc ---- */

@@ -94,7 +94,7 @@ static void sheaves_flush_main(sq_cpu *cpu, struct sheaves_cache *cache)
         left = sheaf->size;
         memcpy(objects, &sheaf->object[left], batch * sizeof(*objects));
         sq_irq_restore(cpu);
-        slub_free_bulk(cpu, &cache->slub.base, batch, objects);
+        slub_put_bulk(cpu, &cache->slub, batch, objects);
         sq_count_by(cpu, &cache->slub.base, SLUB_SHEAF_FLUSH, batch);
     } while (left > 0);
 }
@@ -163,29 +163,37 @@ static void sheaves_make_empty(sq_cpu *cpu, struct sheaves_cache *cache,
         sheaves_install_empty(cpu, cache, local, empty);
 }
 
+/* A barn's empty sheaf, the full main one becoming the spare or going to the barn. The
+ * spare, if there is one, is full. False if the barn has none. */
+static bool sheaves_take_empty(sq_cpu *cpu, struct sheaves_cache *cache,
+                               struct sheaves_cpu *local)
+{
+    struct sheaves_barn *barn = cache->barn[cpu->node];
+    struct sq_sheaf *empty;
+    if (local->spare != NULL) {
+        empty = sheaves_barn_replace_full(cpu, cache, barn, local->main);
+    } else {
+        empty = sheaves_barn_get_empty(cpu, barn);
+        if (empty != NULL)
+            local->spare = local->main;
+    }
+    if (empty != NULL)
+        local->main = empty;
+    return empty != NULL;
+}
+
 /* __pcs_replace_full_main: make room in the main sheaf. */
 static void sheaves_replace_full_main(sq_cpu *cpu, struct sheaves_cache *cache,
                                       struct sheaves_cpu *local)
 {
-    struct sheaves_barn *barn = cache->barn[cpu->node];
-    struct sq_sheaf *empty;
     do {
-        if (local->spare == NULL) {
-            empty = sheaves_barn_get_empty(cpu, barn);
-        } else if (local->spare->size < cache->capacity) {
+        if (local->spare != NULL && local->spare->size < cache->capacity) {
             sheaves_swap(local);
-            return;
-        } else if (!sheaves_barn_has_room(cpu, cache, barn)) {
+        } else if (local->spare != NULL &&
+                   !sheaves_barn_has_room(cpu, cache, cache->barn[cpu->node])) {
             sq_count(cpu, &cache->slub.base, SLUB_BARN_PUT_FAIL);
             sheaves_flush_spare(cpu, cache, local);
-            continue;
-        } else {
-            empty = sheaves_barn_replace_full(cpu, cache, barn, local->spare);
-        }
-        if (empty != NULL) {
-            local->spare = local->main;
-            local->main = empty;
-        } else {
+        } else if (!sheaves_take_empty(cpu, cache, local)) {
             sheaves_make_empty(cpu, cache, local, local->spare != NULL);
         }
     } while (local->main->size == cache->capacity);
@@ -216,8 +224,6 @@ static bool sheaves_bulk_objects(sq_cpu *cpu, struct sheaves_cache *cache,
 static bool sheaves_bulk_room(sq_cpu *cpu, struct sheaves_cache *cache,
                               struct sheaves_cpu *local)
 {
-    struct sheaves_barn *barn = cache->barn[cpu->node];
-    struct sq_sheaf *empty = NULL;
     if (local->main->size < cache->capacity)
         return true;
     if (local->spare != NULL && local->spare->size < cache->capacity) {
@@ -225,17 +231,12 @@ static bool sheaves_bulk_room(sq_cpu *cpu, struct sheaves_cache *cache,
         return true;
     }
     if (local->spare == NULL)
-        empty = sheaves_barn_get_empty(cpu, barn);
-    else if (sheaves_barn_has_room(cpu, cache, barn))
-        empty = sheaves_barn_replace_full(cpu, cache, barn, local->spare);
-    if (empty == NULL) {
-        if (local->spare != NULL)
-            sq_count(cpu, &cache->slub.base, SLUB_BARN_PUT_FAIL);
-        return false;
-    }
-    local->spare = local->main;
-    local->main = empty;
-    return true;
+        return sheaves_take_empty(cpu, cache, local);
+    if (sheaves_barn_has_room(cpu, cache, cache->barn[cpu->node]) &&
+        sheaves_take_empty(cpu, cache, local))
+        return true;
+    sq_count(cpu, &cache->slub.base, SLUB_BARN_PUT_FAIL);
+    return false;
 }
 
 #endif

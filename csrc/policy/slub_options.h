@@ -88,7 +88,9 @@ enum slub_cpu_partial_unit {
       "with cpu_partial 0 an allocation takes one slab of the node, not two (6.18)")   \
     X(shrink_promote, 1, 0, 1,                                                         \
       "shrink moves slabs with at most 32 free objects first, not all by use")         \
-    X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")
+    X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")  \
+    X(bulk_free_reversed, 0, 0, 1,                                                     \
+      "a bulk free hands on the objects of a slab last first (6.18)")
 
 /* All of them: those above, which policies on top of SLUB have too, and SLUB's alone. */
 #define SQ_SLUB_OPTIONS(X)                                                             \

@@ -252,22 +252,22 @@ static void slub_swap(void **a, void **b)
 
 /*
  * Free the last of `count` objects and with it others of the same slab, as far as few
- * objects of other slabs lie between; those are kept, closed up. Returns how many are
- * left to free.
+ * objects of other slabs lie between; those are kept, closed up. They are chained from
+ * the first to the last, or the other way round. Returns how many are left to free.
  */
-static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, size_t count,
-                             void **objects)
+static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, bool last_first,
+                             size_t count, void **objects)
 {
     void *tail = objects[count - 1], *head = tail;
     struct sq_page *page = sq_page_of_address(cpu->machine, tail);
     uint32_t taken = 1, lookahead = SLUB_BULK_LOOKAHEAD;
     size_t left = --count;
-    slub_set_next(cpu, cache, tail, NULL);
     while (count > 0) {
         void *object = objects[--count];
         if (sq_page_of_address(cpu->machine, object) == page) {
-            slub_set_next(cpu, cache, object, head);
-            head = object;
+            slub_set_next(cpu, cache, last_first ? tail : object,
+                          last_first ? object : head);
+            *(last_first ? &tail : &head) = object;
             taken++;
             left--;
             if (count != left)
@@ -281,10 +281,21 @@ static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, size_t count
     return left;
 }
 
-static void slub_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **objects)
+/* __kmem_cache_free_bulk: what the allocator itself frees in bulk. */
+static void slub_put_bulk(sq_cpu *cpu, struct slub_cache *cache, size_t count,
+                          void **objects)
 {
     while (count > 0)
-        count = slub_free_some(cpu, (struct slub_cache *)base, count, objects);
+        count = slub_free_some(cpu, cache, false, count, objects);
+}
+
+/* kmem_cache_free_bulk: releases whose free hook walks each chain hand it on reversed. */
+static void slub_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **objects)
+{
+    struct slub_cache *cache = (struct slub_cache *)base;
+    bool last_first = SLUB_OPTION(cache, bulk_free_reversed) != 0;
+    while (count > 0)
+        count = slub_free_some(cpu, cache, last_first, count, objects);
 }
 
 /* One object of a bulk allocation. Requires irqs off. */
@@ -317,7 +328,7 @@ static size_t slub_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
     sq_irq_restore(cpu);
     if (got == count)
         return count;
-    slub_free_bulk(cpu, base, got, objects);
+    slub_put_bulk(cpu, cache, got, objects);
     return 0;
 }
 

@@ -73,7 +73,7 @@ static void slub_sheaf_flush(sq_cpu *cpu, struct slub_cache *cache,
     if (sheaf->size == 0)
         return;
     sq_count_by(cpu, &cache->base, SLUB_SHEAF_FLUSH, sheaf->size);
-    slub_free_bulk(cpu, &cache->base, sheaf->size, sheaf->object);
+    slub_put_bulk(cpu, cache, sheaf->size, sheaf->object);
     sheaf->size = 0;
 }
 

@@ -44,7 +44,8 @@
 
 /* ---- one object ---- */
 
-/* The last object of the main sheaf, which has one. */
+/* The last object of the main sheaf, which has one. The object is not looked at, and the
+ * sheaf's lines are this CPU's since it took the sheaf from the barn. */
 static inline void *sheaves_pop(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sq_sheaf *sheaf)
 {
@@ -60,47 +61,60 @@ static inline void sheaves_push(sq_cpu *cpu, struct sheaves_cache *cache,
     sq_count(cpu, &cache->slub.base, SLUB_FREE_PCS);
 }
 
-/* An object for a node that was asked for, or of a main sheaf that is empty. The last
- * object may be of another node; then the slabs are asked. */
-static SLUB_OUT_OF_LINE void *sheaves_alloc_slow(sq_cpu *cpu,
-                                                 struct sheaves_cache *cache,
-                                                 struct sheaves_cpu *local, int32_t node,
-                                                 uint32_t flags)
-{
-    void *object = NULL;
-    if (node == SQ_NODE_ANY || (uint32_t)node == cpu->node) {
-        sq_irq_save(cpu);
-        if (local->main->size > 0 ||
-            sheaves_replace_empty_main(cpu, cache, local, flags)) {
-            const struct sq_sheaf *sheaf = local->main;
-            object = sheaf->object[sheaf->size - 1];
-            if (node == SQ_NODE_ANY ||
-                sq_node_of_address(cpu->machine, object) == cpu->node)
-                (void)sheaves_pop(cpu, cache, local->main);
-            else
-                object = NULL;
-        }
-        sq_irq_restore(cpu);
-    }
-    return object != NULL ? object
-                          : slub_alloc_object(cpu, &cache->slub, node, flags);
-}
-
-static inline void *sheaves_alloc_object(sq_cpu *cpu, struct sheaves_cache *cache,
-                                         int32_t node, uint32_t flags)
+/* For no node, of a main sheaf that has objects: NULL in all other cases. */
+static inline void *sheaves_alloc_fast(sq_cpu *cpu, struct sheaves_cache *cache,
+                                       int32_t node)
 {
     struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
-    if (local == NULL)
-        return slub_alloc_object(cpu, &cache->slub, node, flags);
-    if (SLUB_LIKELY(local->main->size > 0 && node == SQ_NODE_ANY))
+    if (SLUB_LIKELY(local != NULL && node == SQ_NODE_ANY && local->main->size > 0))
         return sheaves_pop(cpu, cache, local->main);
-    return sheaves_alloc_slow(cpu, cache, local, node, flags);
+    return NULL;
 }
 
-/* An object of this node for a full main sheaf. */
-static SLUB_OUT_OF_LINE void sheaves_free_slow(sq_cpu *cpu, struct sheaves_cache *cache,
-                                               struct sheaves_cpu *local, void *object)
+/* From a sheaf, if the main one can be made to have objects. The last object may be of
+ * another node than the one asked for, which is this one. */
+static void *sheaves_alloc_refilled(sq_cpu *cpu, struct sheaves_cache *cache,
+                                    struct sheaves_cpu *local, int32_t node,
+                                    uint32_t flags)
 {
+    void *object = NULL;
+    sq_irq_save(cpu);
+    if (local->main->size > 0 ||
+        sheaves_replace_empty_main(cpu, cache, local, flags)) {
+        struct sq_sheaf *sheaf = local->main;
+        if (node == SQ_NODE_ANY ||
+            sq_node_of_address(cpu->machine, sheaf->object[sheaf->size - 1]) ==
+                cpu->node)
+            object = sheaves_pop(cpu, cache, sheaf);
+    }
+    sq_irq_restore(cpu);
+    return object;
+}
+
+/* All but the above. A cache without sheaves comes here at once. */
+static SLUB_OUT_OF_LINE void *sheaves_alloc_slow(sq_cpu *cpu,
+                                                 struct sheaves_cache *cache,
+                                                 int32_t node, uint32_t flags)
+{
+    struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
+    if (local != NULL && (node == SQ_NODE_ANY || (uint32_t)node == cpu->node)) {
+        void *object = sheaves_alloc_refilled(cpu, cache, local, node, flags);
+        if (object != NULL)
+            return object;
+    }
+    return slub_alloc_object(cpu, &cache->slub, node, flags);
+}
+
+/* An object of another node, or of a cache without sheaves, or for a full main sheaf. */
+static SLUB_OUT_OF_LINE void sheaves_free_slow(sq_cpu *cpu, struct sheaves_cache *cache,
+                                               struct sq_page *page, void *object)
+{
+    struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
+    if (local == NULL || page->node != cpu->node) {
+        slub_free_objects(cpu, &cache->slub, page, object, object, 1, 1);
+        return;
+    }
+    sq_touch_read(cpu, page, sizeof(*page));
     sq_irq_save(cpu);
     if (local->main->size == cache->capacity)
         sheaves_replace_full_main(cpu, cache, local);
@@ -108,29 +122,27 @@ static SLUB_OUT_OF_LINE void sheaves_free_slow(sq_cpu *cpu, struct sheaves_cache
     sq_irq_restore(cpu);
 }
 
-static inline void sheaves_free_object(sq_cpu *cpu, struct sheaves_cache *cache,
-                                       struct sq_page *page, void *object)
-{
-    struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
-    if (local == NULL || page->node != cpu->node)
-        slub_free_objects(cpu, &cache->slub, page, object, object, 1, 1);
-    else if (SLUB_LIKELY(local->main->size < cache->capacity))
-        sheaves_push(cpu, cache, local->main, object);
-    else
-        sheaves_free_slow(cpu, cache, local, object);
-}
-
 static void *sheaves_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
-    return sheaves_alloc_object(cpu, (struct sheaves_cache *)base, node, flags);
+    struct sheaves_cache *cache = (struct sheaves_cache *)base;
+    void *object = sheaves_alloc_fast(cpu, cache, node);
+    return SLUB_LIKELY(object != NULL) ? object
+                                       : sheaves_alloc_slow(cpu, cache, node, flags);
 }
 
 static void sheaves_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    struct sheaves_cache *cache = (struct sheaves_cache *)base;
+    struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     SQ_ASSERT(page->state == SQ_PAGE_SLAB);
-    sq_touch_read(cpu, page, sizeof(*page));
-    sheaves_free_object(cpu, (struct sheaves_cache *)base, page, object);
+    if (SLUB_LIKELY(local != NULL && page->node == cpu->node &&
+                    local->main->size < local->main->capacity)) {
+        sheaves_push(cpu, cache, local->main, object);
+        sq_touch_read(cpu, page, sizeof(*page));
+    } else {
+        sheaves_free_slow(cpu, cache, page, object);
+    }
 }
 
 /* ---- bulk ---- */
@@ -234,14 +246,22 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
                            uint32_t flags);
 
 /* As in slub.c: a class may be allowed to fall back to plain pages. */
-static inline void *sheaves_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
-                                          uint32_t flags)
+static SLUB_OUT_OF_LINE void *sheaves_kmalloc_slow(sq_cpu *cpu, sq_cache *base,
+                                                   int32_t node, uint32_t flags)
 {
     struct sheaves_cache *cache = (struct sheaves_cache *)base;
-    void *object = sheaves_alloc_object(cpu, cache, node, flags);
+    void *object = sheaves_alloc_slow(cpu, cache, node, flags);
     if (object == NULL && cache->slub.falls_back_to_pages)
         return kmalloc_large(cpu, base->heap, base->object_size, node, flags);
     return object;
+}
+
+static inline void *sheaves_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
+                                          uint32_t flags)
+{
+    void *object = sheaves_alloc_fast(cpu, (struct sheaves_cache *)base, node);
+    return SLUB_LIKELY(object != NULL) ? object
+                                       : sheaves_kmalloc_slow(cpu, base, node, flags);
 }
 
 #define SQ_KMALLOC_ALLOC(cpu, cache, node, flags)                                      \

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 PATTERNS = ("pair", "batch", "handoff", "churn")
 PEERS = {"jemalloc": "jemalloc", "mimalloc": "mimalloc", "tcmalloc": "tcmalloc_minimal"}
-POLICIES = ("slab", "slub", "slub+q")
+POLICIES = ("slab", "slub", "slub+q", "sheaves")
 # What a policy needs of the core: no workloads, no Python.
 SOURCES = ("base/*.c", "machine/*.c", "unit/*.c", "experiment/heap.c")
 # Compiled through unit/, or only with workloads.

@@ -56,8 +56,11 @@ class Allocator:
     def kmalloc(self, cpu: int, size: int, node: int) -> int: ...
     def kfree(self, cpu: int, address: int) -> None: ...
     def ksize(self, address: int) -> int: ...
-    def caches(self) -> str:
-        """JSON list, one object a cache: name, geometry, usage, counters (totals)."""
+    def caches(self, with_state: bool = False, /) -> str:
+        """JSON list, one object a cache: name, geometry, usage, counters (totals).
+
+        ``with_state`` adds flags, geometry, state and counters by CPU.
+        """
 
     def check(self) -> None: ...
     def live_count(self) -> int: ...
@@ -77,7 +80,7 @@ class Cache:
     def check(self) -> None: ...
     def describe(self) -> str: ...
     def snapshot(self) -> str: ...
-    def usage(self) -> str: ...
+    def usage(self, with_state: bool = False, /) -> str: ...
     def counters(self) -> list[tuple[str, list[int]]]:
         """(name, [value of cpu 0, cpu 1, ...]) of each counter."""
 
@@ -107,10 +110,12 @@ def run(
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
+    ``with_caches`` adds ``caches``, the state of every cache at the end.
     """
 
 def replay(
@@ -120,6 +125,7 @@ def replay(
     trace: Trace,
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str: ...
 def execute(
     machine: Machine,

@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiment/cache_print.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native,
@@ -120,17 +121,28 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
 
 /* ---- what is counted ---- */
 
-static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
+static void run_add_locks(const sq_cpu *cpu, struct sq_lock_stats *sums)
+{
+    for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
+        sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
+        sums[k].contended += cpu->lock_stats[k].contended;
+        sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
+    }
+}
+
+/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run may
+ * be on the machine; requires that the caller is none of them. Otherwise nothing else may
+ * run at this moment. */
+static void run_sum_locks(const struct run *run, bool as_each, struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
     for (uint32_t i = 0; i < machine->topology.cpu_count; i++) {
-        const sq_cpu *cpu = machine->ops->cpu_at(machine, i);
-        for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
-            sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
-            sums[k].contended += cpu->lock_stats[k].contended;
-            sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
-        }
+        sq_cpu *cpu = as_each ? machine->ops->cpu_enter(machine, i)
+                              : machine->ops->cpu_at(machine, i);
+        run_add_locks(cpu, sums);
+        if (as_each)
+            machine->ops->cpu_leave(cpu);
     }
 }
 
@@ -147,10 +159,10 @@ static void run_sum_counters(const struct run *run, uint64_t *sums)
     }
 }
 
-static void run_take(const struct run *run, struct run_snapshot *snapshot)
+static void run_take(const struct run *run, bool as_each, struct run_snapshot *snapshot)
 {
     sq_machine *machine = run->request->machine;
-    run_sum_locks(run, snapshot->locks);
+    run_sum_locks(run, as_each, snapshot->locks);
     run_sum_counters(run, snapshot->counters);
     snapshot->operations = 0;
     for (uint32_t i = 0; i < machine->topology.cpu_count; i++)
@@ -170,7 +182,7 @@ static bool run_has_window(const struct run *run)
 static void run_mark(struct sq_runner *runner, bool is_end)
 {
     struct run *run = runner->mark_argument;
-    run_take(run, is_end ? &run->after : &run->before);
+    run_take(run, false, is_end ? &run->after : &run->before);
     if (is_end)
         return;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++) {
@@ -353,6 +365,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_fingerprint(run, json);
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->request->with_caches)
+        sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
 }
 
@@ -378,8 +392,6 @@ static int run_finish(struct run *run, sq_cpu *cpu, struct sq_json *json,
         code = sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a result");
     if (code == SQ_OK) {
         memset(sums, 0, sizeof(*sums));
-        if (!run->after.is_taken)
-            run_take(run, &run->after);
         run_sum_cpus(run, sums);
         run_write(run, cpu, sums, json);
     }
@@ -397,8 +409,10 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
     ops->cpu_leave(cpu);
     if (code != SQ_OK)
         return code;
-    run_sum_locks(run, run->before.locks);
+    run_sum_locks(run, true, run->before.locks);
     code = run->ops->run(&run->runner, error);
+    if (!run->after.is_taken)
+        run_take(run, true, &run->after);
     cpu = ops->cpu_enter(request->machine, 0);
     if (code == SQ_OK)
         code = run_finish(run, cpu, json, error);

@@ -105,12 +105,14 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     struct core_workload meant;
     const char *policy;
     unsigned long long seed;
+    int with_caches = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOOK|O:run", &machine_object, &policy, &options,
-                          &workload, &pairs, &seed, &progress))
+    if (!PyArg_ParseTuple(args, "OsOOOK|Op:run", &machine_object, &policy, &options,
+                          &workload, &pairs, &seed, &progress, &with_caches))
         return NULL;
     machine = core_machine_of(machine_object, state);
     request.seed = seed;
+    request.with_caches = with_caches != 0;
     if (machine == NULL || (list = PySequence_List(pairs)) == NULL)
         return NULL;
     parameters = core_parse_parameters(list, &request.parameter_count);
@@ -133,11 +135,13 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
     struct sq_trace *trace;
     const char *policy;
     unsigned long long seed;
+    int with_caches = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOK|O:replay", &machine_object, &policy, &options,
-                          &trace_object, &seed, &progress))
+    if (!PyArg_ParseTuple(args, "OsOOK|Op:replay", &machine_object, &policy, &options,
+                          &trace_object, &seed, &progress, &with_caches))
         return NULL;
     request.seed = seed;
+    request.with_caches = with_caches != 0;
     machine = core_machine_of(machine_object, state);
     trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
     if (trace == NULL)
@@ -149,9 +153,11 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
 
 static PyMethodDef run_functions[] = {
     {"run", core_run, METH_VARARGS,
-     "(machine, policy, options, workload, parameters, seed, progress=None) -> JSON"},
+     "(machine, policy, options, workload, parameters, seed, progress=None, "
+     "with_caches=False) -> JSON"},
     {"replay", core_replay, METH_VARARGS,
-     "(machine, policy, options, trace, seed, progress=None) -> JSON"},
+     "(machine, policy, options, trace, seed, progress=None, with_caches=False) "
+     "-> JSON"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -75,7 +75,10 @@ class Allocator:
     """One policy on one machine. Any thread may call; each call names its CPU."""
 
     def __init__(
-        self, machine: Machine | SimMachine, policy: str, options: Sequence[tuple[str, int]]
+        self,
+        machine: Machine | SimMachine,
+        policy: str,
+        options: Sequence[tuple[str, int]],
     ) -> None: ...
     def create_cache(
         self, name: str, size: int, align: int, flags: int, sheaf_capacity: int

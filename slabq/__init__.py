@@ -12,6 +12,7 @@ from slabq.errors import (
     ParameterError,
     TraceFormatError,
 )
+from slabq.host_caches import HostCache, HostComparison, compare_host
 from slabq.machine import Machine, host, machine_presets, read_machine
 from slabq.policy import (
     KernelProfile,
@@ -44,6 +45,8 @@ __all__ = [
     "Cache",
     "CorruptionError",
     "Error",
+    "HostCache",
+    "HostComparison",
     "KernelProfile",
     "Machine",
     "OutOfMemory",
@@ -65,6 +68,7 @@ __all__ = [
     "Workload",
     "__version__",
     "bundled_trace_path",
+    "compare_host",
     "compile_workload",
     "execute",
     "geometry",

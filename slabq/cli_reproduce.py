@@ -5,8 +5,9 @@ import multiprocessing
 import os
 import signal
 import textwrap
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +99,33 @@ def _check_output(output: str | None) -> None:
         )
 
 
-def _executor(jobs: Any) -> AbstractContextManager[Executor | None]:
-    """Make what runs `jobs` simulations at a time, each in a process of its own."""
+@contextmanager
+def _executor(jobs: Any) -> Iterator[Executor | None]:
+    """Make what runs `jobs` simulations at a time, each in a process of its own.
+
+    Whatever ends the block early, Ctrl-C above all, ends these processes at once.
+    """
     default = len(os.sched_getaffinity(0))
     count = require_int("jobs", default if jobs is None else jobs, 1, JOBS_MAX)
     if count == 1:
-        return nullcontext()
-    return ProcessPoolExecutor(
-        count,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_end_on_interrupt,
-    )
+        yield None
+        return
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts)
+    try:
+        yield pool
+    except BaseException:
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _end_on_interrupt() -> None:
-    """Let Ctrl-C end this process without a word; the first one tells of it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the first process, which ends this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @click.command("reproduce")

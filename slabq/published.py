@@ -273,33 +273,145 @@ class PublishedTable:
         return [column.name for column in self.columns]
 
     def column(self, name: str) -> Column:
-        """Return the column of that name."""
+        """Return the column of that name.
+
+        Parameters
+        ----------
+        name : str
+            Its heading.
+
+        Returns
+        -------
+        Column
+
+        Raises
+        ------
+        ParameterError
+            If there is none; the known ones are listed.
+
+        Examples
+        --------
+        >>> find_table("tbench-skb-2007").column("SLUB").kernel
+        '2.6.24'
+        """
         require_choice(f"column of table {self.id}", name, self.column_names)
         return self.columns[self.column_names.index(name)]
 
     def figure_of(self, row: Row) -> str:
-        """Name slabq's figure in `row`."""
+        """Name slabq's figure in `row`.
+
+        Parameters
+        ----------
+        row : Row
+            A row of this table.
+
+        Returns
+        -------
+        str
+            As for `Result.figures`.
+
+        Examples
+        --------
+        >>> table = find_table("tbench-skb-2007")
+        >>> table.figure_of(table.rows[0])
+        'rate'
+        """
         return row.figure or self.figure
 
     def published(self, row: Row) -> dict[str, float]:
-        """Return the published figures of `row` by column, those that there are."""
+        """Return the published figures of `row`, those that there are.
+
+        Parameters
+        ----------
+        row : Row
+            A row of this table.
+
+        Returns
+        -------
+        dict of str to float
+            By column, in the table's unit.
+
+        Examples
+        --------
+        >>> table = find_table("tbench-skb-2007")
+        >>> table.published(table.rows[1])
+        {'SLAB': 2435.58, 'SLUB': 2350.04}
+        """
         pairs = zip(self.column_names, row.figures, strict=True)
         return {name: value for name, value in pairs if not math.isnan(value)}
 
     def cell_parameters(self, row: Row, column: Column) -> dict[str, int]:
-        """Parameters of the workload in one cell, without the window's."""
+        """Return the parameters of the workload in one cell, without the window's.
+
+        Parameters
+        ----------
+        row : Row
+            A row of this table.
+        column : Column
+            A column of it.
+
+        Returns
+        -------
+        dict of str to int
+
+        Examples
+        --------
+        >>> table = find_table("tbench-skb-2007")
+        >>> table.cell_parameters(table.rows[0], table.columns[0])["clients"]
+        8
+        """
         return {**self.parameters, **column.parameters, **row.parameters}
 
     def is_fitted(self, row: Row, column: str) -> bool:
-        """Tell whether a constant was fitted on this cell."""
+        """Tell whether a constant was fitted on a cell.
+
+        Parameters
+        ----------
+        row : Row
+            A row of this table.
+        column : str
+            Name of a column.
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> table = find_table("tbench-skb-2007")
+        >>> table.is_fitted(table.rows[1], "SLAB")
+        True
+        """
         return (row.label, column) in self.fitted
 
     def fitted_names(self) -> list[str]:
-        """Name the fitted cells, as ``row / column``."""
+        """Name the fitted cells.
+
+        Returns
+        -------
+        list of str
+            Each as ``row / column``.
+
+        Examples
+        --------
+        >>> find_table("tbench-skb-2007").fitted_names()
+        ['deea84b0 reverted / SLAB']
+        """
         return [f"{label} / {name}" for label, name in self.fitted]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, in types that JSON has; null where none was published."""
+        """Return everything, in types that JSON has.
+
+        Returns
+        -------
+        dict
+            None stands for a figure that was not published.
+
+        Examples
+        --------
+        >>> find_table("tbench-skb-2007").to_dict()["unit"]
+        'MB/s'
+        """
         values = dataclasses.asdict(self)
         for row in values["rows"]:
             row["figures"] = [None if math.isnan(v) else v for v in row["figures"]]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from slabq.checks import require_choice
-from slabq.errors import Error
+from slabq.errors import Error, ParameterError
 from slabq.published import ELAPSED, PublishedTable, Row
 from slabq.stats import Spread, spread
 from slabq.verdict import (
@@ -392,7 +392,15 @@ class Reproduction(Sequence[RebuiltTable]):
         ------
         ParameterError
             If there is no such table, or several and no id.
+
+        Examples
+        --------
+        >>> Reproduction([]).find("tbench-skb-2007")
+        Traceback (most recent call last):
+        slabq.errors.ParameterError: there is no table: accepted is a rebuilt one
         """
+        if not self:
+            raise ParameterError("there is no table: accepted is a rebuilt one")
         known = [table.id for table in self]
         if table_id is None and len(known) == 1:
             return self[0]
@@ -405,6 +413,11 @@ class Reproduction(Sequence[RebuiltTable]):
         -------
         slabq.table.Table
             Prints as text of at most 78 columns; ``.format("markdown")`` and others.
+
+        Examples
+        --------
+        >>> print(str(Reproduction([]).table()).splitlines()[0])
+        published tables, rebuilt by simulation
         """
         from slabq.report import reproduction_table
 
@@ -436,13 +449,30 @@ class Reproduction(Sequence[RebuiltTable]):
         ------
         ParameterError
             If there is no such table or form, or several and no id.
+
+        Examples
+        --------
+        >>> Reproduction([]).plot()
+        Traceback (most recent call last):
+        slabq.errors.ParameterError: there is no table: accepted is a rebuilt one
         """
         from slabq.reproduce_plot import plot_rebuilt_table
 
         return plot_rebuilt_table(self.find(table), ax, what=what)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as ``slabq reproduce --json`` prints it."""
+        """Return everything as ``slabq reproduce --json`` prints it.
+
+        Returns
+        -------
+        dict
+            In types that JSON has.
+
+        Examples
+        --------
+        >>> Reproduction([]).to_dict()
+        {'tables': []}
+        """
         document: dict[str, Any] = {"tables": [table.to_dict() for table in self]}
         if self.omitted:
             document["omitted"] = self.omitted

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "replay", "run", "sweep"]
 
-ENGINES = ("native",)
+ENGINES = ("native", "sim")
 REPEAT_MAX = 10_000
 SEED_MAX = 2**64 - 1 - REPEAT_MAX
 
@@ -66,14 +66,22 @@ class Job:
             return self.work.parameters
         return {"trace": self.trace_path}
 
+    def _numbers(self, work: Workload) -> list[tuple[str, int]]:
+        """Give the workload's numbers, with the machine's own time of a system call."""
+        numbers = dict(work.numbers())
+        if numbers.get("syscall_ns") == -1:
+            own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
+            numbers["syscall_ns"] = own.get(work.name, 0)
+        return list(numbers.items())
+
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
         seed = self.seed + number
-        machine = self.machine.core(seed)
+        machine = self.machine.core(seed, self.engine)
         options: Options = list(self.policy.values().items())
         name = self.policy.name
         if isinstance(self.work, Workload):
-            numbers = self.work.numbers()
+            numbers = self._numbers(self.work)
             text = _core.run(
                 machine,
                 name,
@@ -236,7 +244,8 @@ def run(
     machine : Machine, str or path-like, optional
         The machine, the name of a preset, or a machine file. Default: the host.
     engine : str, default "native"
-        ``native``: real threads and wall-clock time on this host.
+        ``native``: real threads and wall-clock time on this host; ``sim``: virtual CPUs
+        and virtual time, the same on every host.
     kernel : str, optional
         Kernel profile of a policy given by name. Default: the newest that has it.
     seed : int, default 1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import oracle_suite as suite
 import pytest
-from click.testing import CliRunner
 
 import slabq
 from slabq.cli import main
@@ -297,38 +296,50 @@ def test_a_file_without_kernel_and_cpus_needs_them_told(tmp_path):
 # ---- the command ---------------------------------------------------------------------
 
 
-def run(*words):
-    return CliRunner().invoke(main, ["geometry", *map(str, words)])
+@pytest.fixture
+def geometry_command(capsys):
+    """Run `slabq geometry` in this process; its status and standard output."""
+
+    def call(*words):
+        status = main(["geometry", *map(str, words)])
+        return status, capsys.readouterr().out
+
+    return call
 
 
-def test_the_command_prints_a_table_the_counts_and_what_was_assumed(tmp_path):
+def test_the_command_prints_a_table_the_counts_and_what_was_assumed(
+    geometry_command, tmp_path
+):
     path = table_file(tmp_path, DENTRY, ("inode", 616, 624, 8, 1, 13))
 
-    result = run("--host", path, "-k", "6.18.2", "--cpus", 2)
+    status, output = geometry_command("--host", path, "-k", "6.18.2", "--cpus", 2)
 
-    assert result.exit_code == 0
-    assert "against slub 6.18, the nearest profile" in result.output
-    assert "2 caches: 1 same, 1 assumed, 0 unknown, 0 differs." in result.output
-    assert "inode: assumed to have a constructor" in result.output
-    assert max(map(len, result.output.splitlines())) <= 78
+    assert status == 0
+    assert "against slub 6.18, the nearest profile" in output
+    assert "2 caches: 1 same, 1 assumed, 0 unknown, 0 differs." in output
+    assert "inode: assumed to have a constructor" in output
+    assert max(map(len, output.splitlines())) <= 78
 
 
-def test_the_command_ends_with_1_if_a_cache_differs(tmp_path):
+def test_the_command_ends_with_1_if_a_cache_differs(geometry_command, tmp_path):
     path = table_file(tmp_path, ("dentry", 192, 192, 8, 1, 42))
 
-    result = run("--host", path, "-k", "6.18.2", "--cpus", 2)
+    status, output = geometry_command("--host", path, "-k", "6.18.2", "--cpus", 2)
 
-    assert result.exit_code == 1
-    assert "1/0" in result.output
-    assert "Where two numbers stand, the kernel's is the first." in result.output
+    assert status == 1
+    assert "1/0" in output
+    assert "Where two numbers stand, the kernel's is the first." in output
 
 
-def test_the_command_prints_one_json_object(tmp_path):
+def test_the_command_prints_one_json_object(geometry_command, tmp_path):
     path = table_file(tmp_path, DENTRY)
 
-    result = run("--host", path, "-k", "6.18.2", "--cpus", 2, "--json")
+    status, output = geometry_command(
+        "--host", path, "-k", "6.18.2", "--cpus", 2, "--json"
+    )
 
-    found = json.loads(result.output)
+    assert status == 0
+    found = json.loads(output)
     assert (found["kernel"], found["profile"], found["cpus"]) == ("6.18.2", "6.18", 2)
     assert found["counts"]["same"] == 1
     row = found["caches"][0]
@@ -339,9 +350,9 @@ def test_the_command_prints_one_json_object(tmp_path):
     )
 
 
-def test_the_command_takes_options_of_slub(tmp_path):
+def test_the_command_takes_options_of_slub(geometry_command, tmp_path):
     path = table_file(tmp_path, ("x", 1024, 1024, 8, 1, 8))
     words = ("--host", path, "-k", "6.18", "--cpus", 2, "--set", "slub_max_order=1")
 
-    assert run(*words).exit_code == 0
-    assert run(*words[:-2]).exit_code == 1
+    assert geometry_command(*words)[0] == 0
+    assert geometry_command(*words[:-2])[0] == 1

@@ -25,6 +25,9 @@ from slabq.policy import (
     policy_names,
     policy_options,
 )
+from slabq.published import PublishedTable, published_tables
+from slabq.reproduce import reproduce
+from slabq.reproduction import Reproduction
 from slabq.result import Result
 from slabq.results import Results, load
 from slabq.run import replay, run, sweep
@@ -32,6 +35,7 @@ from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds
 
 if _TYPE_CHECKING:
+    from slabq.cworkload import compile_workload, get_include
     from slabq.plot import plot_comparison, plot_latency, plot_locks
     from slabq.table import Table
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
@@ -49,6 +53,8 @@ __all__ = [
     "ParameterError",
     "Place",
     "Policy",
+    "PublishedTable",
+    "Reproduction",
     "Result",
     "Results",
     "Sheaves",
@@ -63,8 +69,10 @@ __all__ = [
     "__version__",
     "bundled_trace_path",
     "compare_host",
+    "compile_workload",
     "execute",
     "geometry",
+    "get_include",
     "host",
     "kernel_profiles",
     "load",
@@ -74,20 +82,24 @@ __all__ = [
     "plot_locks",
     "policy_names",
     "policy_options",
+    "published_tables",
     "read_machine",
     "read_trace",
     "replay",
+    "reproduce",
     "run",
     "sweep",
     "workload_kinds",
 ]
 
-# Names whose modules import numpy or matplotlib: found when first asked for.
+# Names whose modules import numpy, matplotlib or cffi: found when first asked for.
 _LAZY = {
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
     "bundled_trace_path": "slabq.trace",
+    "compile_workload": "slabq.cworkload",
+    "get_include": "slabq.cworkload",
     "plot_comparison": "slabq.plot",
     "plot_latency": "slabq.plot",
     "plot_locks": "slabq.plot",

@@ -17,6 +17,11 @@ def counters(policy: str) -> list[tuple[str, str]]:
 def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
     """(name, help, [(parameter, default, minimum, maximum, help)]) of the built-in."""
 
+def describe_workload(
+    address: int,
+) -> tuple[str, str, list[tuple[str, int, int, int, str]]]:
+    """Describe the compiled workload whose sq_workload lies at `address`."""
+
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
@@ -51,8 +56,11 @@ class Allocator:
     def kmalloc(self, cpu: int, size: int, node: int) -> int: ...
     def kfree(self, cpu: int, address: int) -> None: ...
     def ksize(self, address: int) -> int: ...
-    def caches(self) -> str:
-        """JSON list, one object a cache: name, geometry, usage, counters (totals)."""
+    def caches(self, with_state: bool = False, /) -> str:
+        """JSON list, one object a cache: name, geometry, usage, counters (totals).
+
+        ``with_state`` adds flags, geometry, state and counters by CPU.
+        """
 
     def check(self) -> None: ...
     def live_count(self) -> int: ...
@@ -72,7 +80,7 @@ class Cache:
     def check(self) -> None: ...
     def describe(self) -> str: ...
     def snapshot(self) -> str: ...
-    def usage(self) -> str: ...
+    def usage(self, with_state: bool = False, /) -> str: ...
     def counters(self) -> list[tuple[str, list[int]]]:
         """(name, [value of cpu 0, cpu 1, ...]) of each counter."""
 
@@ -98,14 +106,16 @@ def run(
     machine: Machine,
     policy: str,
     options: Sequence[tuple[str, int]],
-    workload: str | int,
+    workload: str | tuple[str, bytes] | int,
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
+    ``with_caches`` adds ``caches``, the state of every cache at the end.
     """
 
 def replay(
@@ -115,6 +125,7 @@ def replay(
     trace: Trace,
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str: ...
 def execute(
     machine: Machine,

@@ -24,7 +24,13 @@ from slabq.policy import Policy
 from slabq.results import Results
 from slabq.run import sweep
 from slabq.table import FORMATS
-from slabq.workload import Parameter, parse_old_hackbench, workload_kinds
+from slabq.workload import (
+    C_PREFIX,
+    Parameter,
+    find_kind,
+    parse_old_hackbench,
+    workload_kinds,
+)
 
 __all__ = ["demo_command", "replay_command", "run_command"]
 
@@ -136,18 +142,20 @@ class _RunCommands(click.Group):
         return list(workload_kinds())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _workload_command(
-            require_choice("workload", cmd_name, list(workload_kinds()))
-        )
+        return _workload_command(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand before the workload too."""
         kinds = workload_kinds()
+
+        def is_workload(word: str) -> bool:
+            return word in kinds or word.startswith(C_PREFIX)
+
         if not args:
             raise ParameterError(
                 f"no workload given: known are {list_known('', kinds)}"
             )
-        place = next((i for i, word in enumerate(args) if word in kinds), 0)
+        place = next((i for i, word in enumerate(args) if is_workload(word)), 0)
         if args and place:
             args = [args[place], *args[:place], *args[place + 1 :]]
         return super().parse_args(ctx, args)
@@ -175,12 +183,14 @@ def _parameter_option(parameter: Parameter) -> click.Option:
     about = f"{parameter.about} [default: {parameter.default_value}]"
     if parameter.is_switch:
         return click.Option(names, is_flag=True, default=None, help=about)
+    if parameter.is_file:
+        return click.Option(names, metavar="FILE", help=parameter.about)
     kind = _Values(parameter)
     return click.Option(names, type=kind, metavar=kind.name, help=about)
 
 
 def _workload_command(name: str) -> click.Command:
-    kind = workload_kinds()[name]
+    kind = find_kind(name)
 
     @_run_options
     def command(words: Sequence[str] = (), **values: Any) -> None:

@@ -73,7 +73,7 @@ class Job:
         if isinstance(self.work, Workload):
             numbers = self.work.numbers()
             text = _core.run(
-                machine, name, options, self.work.name, numbers, seed, progress
+                machine, name, options, self.work.core(), numbers, seed, progress
             )
         else:
             core = open_trace(self.work)._core

@@ -3,14 +3,18 @@
  * teardown and before the heap is destroyed, peak_bytes excepted:
  *
  *   slabs, bytes             slabs of all caches, and the pages they are made of
+ *
  *   peak_bytes               the most that `bytes` was at any time of the run
- *   in_queues_bytes          slots that are neither handed out nor in a slab's free list:
- *                            per-CPU, shared and alien queues, sheaves
+ *
+ *   in_queues_bytes          slots neither handed out nor in a free list of a slab:
+ *                            those in per-CPU, shared and alien queues and in sheaves
+ *
  *   internal_fragmentation   of the slots handed out during the run, the share of bytes
- *                            nobody asked for: 1 - requested / slot, both summed over the
+ *                            nobody asked for: 1 - requested / slot, summed over the
  *                            timed allocations; null when none was timed
- *   external_fragmentation   of the slab pages, the share not handed out: 1 - live slots
- *                            / bytes; 0 without slabs
+ *
+ *   external_fragmentation   of the slab pages, the share not handed out: 1 - live
+ *                            slots / bytes; 0 without slabs
  *
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
  */
@@ -19,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiment/cache_print.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native};
@@ -29,24 +34,10 @@ struct run {
     struct sq_runner runner;
     int64_t *values;
     struct sq_lock_stats locks_before[SQ_LOCK_CLASS_COUNT];
+    struct sq_lock_stats locks_after[SQ_LOCK_CLASS_COUNT];
 };
 
 /* ---- parameters ---- */
-
-static int run_check_workload(const struct sq_workload *workload, struct sq_error *error)
-{
-    if (workload->abi != SQ_WORKLOAD_ABI)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "the workload's abi is %u: accepted is %u (compile it with "
-                            "this slabq's header)",
-                            workload->abi, SQ_WORKLOAD_ABI);
-    if (workload->setup == NULL || workload->name == NULL || workload->rate_unit == NULL ||
-        (workload->parameter_count > 0 && workload->parameters == NULL))
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "the workload lacks a name, a rate_unit, a setup function or "
-                            "its parameters");
-    return SQ_OK;
-}
 
 static int run_unknown_parameter(const struct run *run, const char *name,
                                  struct sq_error *error)
@@ -76,7 +67,8 @@ static int run_set_in(const struct sq_workload_parameter *table, uint32_t count,
         if (strcmp(table[i].name, given->name) != 0)
             continue;
         if (given->value < table[i].value_min || given->value > table[i].value_max)
-            return sq_error_set(error, SQ_E_PARAMETER, "%s is %lld: accepted are %lld to "
+            return sq_error_set(error, SQ_E_PARAMETER,
+                                "%s is %lld: accepted are %lld to "
                                 "%lld",
                                 given->name, (long long)given->value,
                                 (long long)table[i].value_min,
@@ -97,8 +89,8 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
         run->runner.run_values[i] = sq_run_parameters[i].value_default;
     for (size_t i = 0; i < request->parameter_count; i++) {
         const struct sq_run_parameter *given = &request->parameters[i];
-        int code = run_set_in(workload->parameters, workload->parameter_count, run->values,
-                              given, error);
+        int code = run_set_in(workload->parameters, workload->parameter_count,
+                              run->values, given, error);
         if (code > 0)
             code = run_set_in(sq_run_parameters, SQ_RUN_PARAMETER_COUNT,
                               run->runner.run_values, given, error);
@@ -112,31 +104,34 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
 
 /* ---- the row ---- */
 
+/* Sum what the CPUs counted, as one CPU after the other, since another run may be on
+ * the machine. Requires that the caller is none of them. */
 static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
     for (uint32_t i = 0; i < machine->topology.cpu_count; i++) {
-        const sq_cpu *cpu = machine->ops->cpu_at(machine, i);
+        sq_cpu *cpu = machine->ops->cpu_enter(machine, i);
         for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
             sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
             sums[k].contended += cpu->lock_stats[k].contended;
             sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
         }
+        machine->ops->cpu_leave(cpu);
     }
 }
 
 static void run_write_locks(const struct run *run, struct sq_json *json)
 {
-    struct sq_lock_stats now[SQ_LOCK_CLASS_COUNT];
-    run_sum_locks(run, now);
+    const struct sq_lock_stats *now = run->locks_after;
     sq_json_open_object(json, "locks");
     for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
         const struct sq_lock_stats *before = &run->locks_before[k];
         if (now[k].acquisitions == before->acquisitions)
             continue;
         sq_json_open_object(json, sq_lock_class_name[k]);
-        sq_json_unsigned(json, "acquisitions", now[k].acquisitions - before->acquisitions);
+        sq_json_unsigned(json, "acquisitions",
+                         now[k].acquisitions - before->acquisitions);
         sq_json_unsigned(json, "contended", now[k].contended - before->contended);
         sq_json_unsigned(json, "wait_ns", now[k].wait_ns - before->wait_ns);
         sq_json_close(json);
@@ -151,7 +146,7 @@ static void run_write_counters(const struct run *run, struct sq_json *json)
     sq_json_open_object(json, "counters");
     for (uint32_t id = 0; id < heap->ops->counter_count; id++) {
         uint64_t total = 0;
-        SQ_LIST_EACH(link, &heap->caches) {
+        SQ_LIST_EACH (link, &heap->caches) {
             const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
             for (uint32_t i = 0; i < cpu_count; i++)
                 total += cache->counters[i][id];
@@ -166,7 +161,7 @@ static void run_write_memory(const struct run *run, sq_cpu *cpu,
 {
     const sq_heap *heap = run->runner.heap;
     uint64_t slabs = 0, bytes = 0, live_bytes = 0, queued_bytes = 0;
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
         struct sq_cache_usage usage = {0};
         heap->ops->usage(cpu, cache, &usage);
@@ -200,6 +195,7 @@ static void run_write_path(struct sq_json *json, const char *path,
     sq_json_unsigned(json, "p90", sq_histogram_percentile(histogram, 90));
     sq_json_unsigned(json, "p99", sq_histogram_percentile(histogram, 99));
     sq_json_unsigned(json, "max", histogram->max);
+    sq_json_real(json, "mean", (double)histogram->sum / (double)histogram->count);
     sq_json_unsigned(json, "count", histogram->count);
     sq_json_close(json);
 }
@@ -215,6 +211,8 @@ static void run_sum_cpus(const struct run *run, struct sq_runner_cpu *sums)
         sums->slot_bytes += cpu->slot_bytes;
         sq_histogram_merge(&sums->alloc_ns, &cpu->alloc_ns);
         sq_histogram_merge(&sums->free_ns, &cpu->free_ns);
+        for (uint32_t path = 0; path < SQ_LATENCY_PATHS_MAX; path++)
+            sq_histogram_merge(&sums->latency_ns[path], &cpu->latency_ns[path]);
     }
 }
 
@@ -260,6 +258,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_open_object(json, "latency_ns");
     run_write_path(json, "alloc", &sums->alloc_ns);
     run_write_path(json, "free", &sums->free_ns);
+    for (uint32_t path = 0; path < run->runner.latency_path_count; path++)
+        run_write_path(json, run->runner.latency_path_name[path], &sums->latency_ns[path]);
     sq_json_close(json);
     sq_json_unsigned(json, "context_switches", run->runner.context_switches);
     sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);
@@ -268,6 +268,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->request->with_caches)
+        sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
 }
 
@@ -275,7 +277,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
 
 static int run_check_caches(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
 {
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         int code = heap->ops->check(cpu, SQ_LIST_ENTRY(link, sq_cache, link), error);
         if (code != SQ_OK)
             return code;
@@ -312,6 +314,7 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
         return code;
     run_sum_locks(run, run->locks_before);
     code = run->ops->run(&run->runner, error);
+    run_sum_locks(run, run->locks_after);
     cpu = ops->cpu_enter(request->machine, 0);
     if (code == SQ_OK)
         code = run_finish(run, cpu, json, error);
@@ -329,7 +332,8 @@ static int run_make(struct run *run, struct sq_error *error)
         if (strcmp(runners[i]->engine, request->machine->engine) == 0)
             run->ops = runners[i];
     SQ_ASSERT(run->ops != NULL);
-    run->values = calloc((size_t)request->workload->parameter_count + 1, sizeof(int64_t));
+    run->values =
+        calloc((size_t)request->workload->parameter_count + 1, sizeof(int64_t));
     run->runner.cpus = aligned_alloc(SQ_LINE_SIZE, bytes);
     if (run->values == NULL || run->runner.cpus == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
@@ -347,7 +351,7 @@ int sq_run(const struct sq_run_request *request, struct sq_json *json,
            struct sq_error *error)
 {
     struct run run = {.request = request};
-    int code = run_check_workload(request->workload, error);
+    int code = sq_workload_check(request->workload, error);
     if (code == SQ_OK)
         code = run_make(&run, error);
     if (code == SQ_OK)

@@ -2,8 +2,8 @@
  * The environment of a workload: objects, tasks, time, and the run around them. Part of
  * unit/workload_<machine>.c.
  *
- * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
- * (is this one timed?) and one count beside what it is for. About one call in
+ * A call costs one load (is the run over?), one decrement (is the slice?), one
+ * decrement (is this one timed?) and one count beside what it is for. About one call in
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
@@ -32,7 +32,9 @@ static uint64_t env_now_ns(sq_task *task)
 
 static void env_start_clock(sq_task *task)
 {
-    env_of(task)->runner->start_ns = env_now_ns(task);
+    struct sq_runner *runner = env_of(task)->runner;
+    runner->start_ns = env_now_ns(task);
+    __atomic_store_n(&runner->clock_is_stopped, false, __ATOMIC_RELAXED);
 }
 
 static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
@@ -45,8 +47,8 @@ static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
-                       "workload %.60s: %.300s",
-                       env_of(task)->runner->workload->name, message);
+                       "workload %.60s: %.300s", env_of(task)->runner->workload->name,
+                       message);
     env_fail(task, &error);
 }
 
@@ -108,12 +110,12 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     struct sq_error error;
     const sq_machine *machine = task->cpu->machine;
     int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
-    (void)sq_error_set(&error, SQ_E_MEMORY,
-                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-                       "none of the %u nodes of %llu bytes has the pages",
-                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
-                       task->cpu->index, machine->topology.node_count,
-                       (unsigned long long)machine->node_bytes);
+    (void)sq_error_set(
+        &error, SQ_E_MEMORY,
+        "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+        "none of the %u nodes of %llu bytes has the pages",
+        bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
+        machine->topology.node_count, (unsigned long long)machine->node_bytes);
     env_fail(task, &error);
 }
 
@@ -151,7 +153,8 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
         own->requested_bytes += bytes;
-        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+        own->slot_bytes +=
+            cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
     }
     return memory;
 }
@@ -215,9 +218,8 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
         run->ops->kfree(cpu, run->heap, memory);
 }
 
-static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
-                                                          sq_cpu *cpu, sq_cache *cache,
-                                                          void *memory)
+static __attribute__((noinline)) void
+env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     uint64_t start_ns = sq_native_now_ns();
@@ -248,6 +250,27 @@ static void env_kfree(sq_task *task, void *memory)
 {
     if (memory != NULL)
         env_release(task, NULL, memory);
+}
+
+static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    if (run->ops->alloc_bulk(cpu, cache, 0, count, objects) != count)
+        env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
+    run->cpus[cpu->index].allocations += count;
+}
+
+static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    run->ops->free_bulk(cpu, cache, count, objects);
+    run->cpus[cpu->index].frees += count;
 }
 
 static void env_touch_read(sq_task *task, const void *address, size_t bytes)
@@ -334,6 +357,58 @@ static void env_yield(sq_task *task)
     sq_task_yield(task);
 }
 
+static void env_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    (void)sq_task_step_blocking(task);
+    sq_task_sleep_until(task, time_ns);
+}
+
+/* Requires the lock: `end_ns` is written by whoever comes. */
+static void env_end_clock(sq_task *task)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED))
+        runner->end_ns = env_now_ns(task);
+}
+
+static void env_stop_clock(sq_task *task)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    sq_lock_acquire(cpu, &run->lock);
+    run->runner->end_ns = env_now_ns(task);
+    __atomic_store_n(&run->runner->clock_is_stopped, true, __ATOMIC_RELAXED);
+    sq_lock_release(cpu, &run->lock);
+}
+
+static uint32_t env_latency_path(sq_task *task, const char *name)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    uint32_t path = 0;
+    (void)sq_task_step(task);
+    env_lock(task);
+    while (path < runner->latency_path_count &&
+           strcmp(runner->latency_path_name[path], name) != 0)
+        path++;
+    if (path < SQ_LATENCY_PATHS_MAX) {
+        runner->latency_path_name[path] = name;
+        if (path == runner->latency_path_count)
+            runner->latency_path_count++;
+    }
+    env_unlock(task);
+    if (path == SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "more paths than SQ_LATENCY_PATHS_MAX are named");
+    return path;
+}
+
+static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    if (path >= SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "a latency is given to a path without a name");
+    sq_histogram_add(&env_of(task)->cpus[cpu->index].latency_ns[path], ns);
+}
+
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
@@ -367,7 +442,7 @@ static void env_child_ended(sq_task *task)
 {
     struct env_run *run = env_of(task);
     sq_lock_acquire(task->cpu, &run->lock);
-    run->runner->end_ns = env_now_ns(task);
+    env_end_clock(task);
     if (--run->child_count == 0)
         (void)sq_wait_wake(task->cpu, &run->parent, 1);
     sq_lock_release(task->cpu, &run->lock);
@@ -380,7 +455,8 @@ static void env_child_main(sq_task *task, void *argument)
     env_child_ended(task);
 }
 
-static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
+                      int32_t cpu)
 {
     struct env_run *run = env_of(task);
     sq_cpu *own = sq_task_step(task);
@@ -462,6 +538,12 @@ static const struct sq_env env_table = {
     .pipe_read = pipe_read,
     .wait = sync_wait,
     .wake = sync_wake,
+    .alloc_bulk = env_alloc_bulk,
+    .free_bulk = env_free_bulk,
+    .latency_path = env_latency_path,
+    .latency = env_latency,
+    .stop_clock = env_stop_clock,
+    .sleep_until = env_sleep_until,
 };
 
 /* ---- the run ---- */
@@ -476,10 +558,9 @@ static bool env_tick(void *argument)
         return false;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
         done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
-    return runner->tick(runner->tick_argument,
-                        expected > 0 ? (double)sq_min_u64(done, expected) /
-                                           (double)expected
-                                     : 0.0);
+    return runner->tick(
+        runner->tick_argument,
+        expected > 0 ? (double)sq_min_u64(done, expected) / (double)expected : 0.0);
 }
 
 /* The cheapest of many readings of the clock. */

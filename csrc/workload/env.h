@@ -39,8 +39,8 @@ struct env_run {
     struct sq_pipe *pipes;
     struct env_wait_bucket buckets[ENV_WAIT_BUCKET_COUNT];
     _Alignas(SQ_LINE_SIZE) sq_lock lock; /* class WAIT: the two below */
-    uint64_t child_count; /* tasks but for the first */
-    struct sq_wait_queue parent; /* the first task, waiting for the others */
+    uint64_t child_count;                /* tasks but for the first */
+    struct sq_wait_queue parent;         /* the first task, waiting for the others */
 };
 
 static inline struct env_run *env_of(const sq_task *task)

@@ -12,10 +12,11 @@
 /* The scheduler's parameters, accepted beside those of every workload. */
 #define SQ_RUN_PARAMETERS(X)                                                           \
     X(slice_calls, 10000, 0, 1000000000,                                               \
-      "calls after which a task lets others of its CPU run, at its next call that may " \
+      "calls after which a task lets others of its CPU run, at its next call that "    \
+      "may "                                                                           \
       "block; 0: never")                                                               \
     X(wake_affine, 0, 0, 1,                                                            \
-      "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "     \
+      "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "    \
       "always to the CPU it ran on last")                                              \
     X(latency_interval, 128, 0, 1000000,                                               \
       "one call in about so many is timed for latency_ns; 0: none")
@@ -32,13 +33,14 @@ extern const struct sq_workload_parameter sq_run_parameters[SQ_RUN_PARAMETER_COU
 /* What one CPU counts for itself. */
 struct sq_runner_cpu {
     _Alignas(SQ_LINE_SIZE) uint64_t allocations;
-    uint64_t frees;        /* of memory that was not NULL */
-    uint64_t operations;   /* read by the ticking thread: relaxed atomic */
+    uint64_t frees;      /* of memory that was not NULL */
+    uint64_t operations; /* read by the ticking thread: relaxed atomic */
     uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
-    struct sq_rng rng;     /* of the gaps between timed calls */
+    struct sq_rng rng;                        /* of the gaps between timed calls */
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;
     struct sq_histogram alloc_ns, free_ns;
+    struct sq_histogram latency_ns[SQ_LATENCY_PATHS_MAX]; /* of the workload's own paths */
 };
 
 struct sq_runner {
@@ -49,14 +51,17 @@ struct sq_runner {
     const int64_t *values; /* of the workload's parameters */
     int64_t run_values[SQ_RUN_PARAMETER_COUNT];
     uint64_t seed;
-    /* Called about every 50 ms with the share of the expected operations that is done, 0
-     * to 1; true: stop. */
+    /* Called about every 50 ms with the share of the expected operations that is done,
+     * 0 to 1; true: stop. */
     bool (*tick)(void *argument, double share);
     void *tick_argument;
     /* -- found -- */
     uint64_t start_ns, end_ns;    /* from the opening of the start barrier to the end of
                                      the last task */
     uint64_t operations_expected; /* 0: not told; relaxed atomic */
+    bool clock_is_stopped;        /* end_ns is the workload's; relaxed atomic */
+    uint32_t latency_path_count;
+    const char *latency_path_name[SQ_LATENCY_PATHS_MAX];
     uint64_t context_switches, cpu_migrations;
     struct sq_runner_cpu *cpus; /* one a CPU of the machine, zeroed by the maker */
 };
@@ -69,6 +74,9 @@ struct sq_runner_ops {
 
 extern const struct sq_runner_ops sq_runner_native;
 
+/* A workload that somebody compiled: is it one that can be run? 0, or SQ_E_PARAMETER with a
+ * message. Only what can be seen without running it is checked, the abi before all else. */
+int sq_workload_check(const struct sq_workload *workload, struct sq_error *error);
 /* The n-th built-in workload, NULL past the last. */
 const struct sq_workload *sq_workload_at(uint32_t n);
 /* By name, or NULL with a message that names the known ones. */

@@ -1,8 +1,8 @@
 /*
  * Waiting: barriers, and sleeping on a word. Part of unit/workload_<machine>.c.
  *
- * A word has no memory of its own for its sleepers: they are in one of a fixed number of
- * buckets, by the word's address, and each task says in its sleep what it waits for.
+ * A word has no memory of its own for its sleepers: they are in one of a fixed number
+ * of buckets, by the word's address, and each task says in its sleep what it waits for.
  */
 #include "workload/env.h"
 
@@ -68,7 +68,7 @@ static void sync_wake(sq_task *task, const uint64_t *word)
     struct sq_wait_queue woken;
     sq_wait_queue_init(&woken);
     sq_lock_acquire(cpu, &bucket->lock);
-    SQ_LIST_EACH_SAFE(link, next, &bucket->sleepers.tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &bucket->sleepers.tasks) {
         if (SQ_LIST_ENTRY(link, sq_task, link)->waits_for == word)
             sq_list_move_tail(link, &woken.tasks);
     }

@@ -474,7 +474,7 @@ def nearest_profile(kernel: str) -> str:
     Examples
     --------
     >>> nearest_profile("6.19.1"), nearest_profile("4.4.0-31-generic")
-    ('6.18', '3.2')
+    ('6.18', '3.16')
     """
     release = _release(kernel)
     profiles = [name for name in kernel_profiles("slub") if not name.endswith("-rt")]

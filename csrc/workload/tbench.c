@@ -15,6 +15,8 @@
  * order, again and again; whoever reads the file gives them as `argument`, a struct
  * tbench_script.
  *
+ * Natively give pin_step, 0 or more, for comparisons; tcp_rr.c says why.
+ *
  * Before 2.6.27 a segment's head takes all of a page, so the allocation that a policy
  * makes of 4088 bytes, or of 4152 with skb_overhead, is nearly the whole benchmark. Both
  * are plain kmallocs here: what is passed on to the page allocator, the policy decides.

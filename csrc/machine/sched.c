@@ -101,13 +101,27 @@ static void sched_wake_all(struct sched *sched)
 }
 
 /* Requires the mutex. */
-static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+static void sched_stop_locked(struct sched *sched)
 {
-    if (sched->error.code == SQ_OK)
-        sched->error = *error;
-    atomic_store_explicit(&sched->base.signal.stop.value, 1, memory_order_relaxed);
+    __atomic_store_n(&sched->base.signal.stop, 1, __ATOMIC_RELAXED);
     atomic_store(&sched->is_finished, true);
     sched_wake_all(sched);
+}
+
+/* Requires the mutex. */
+static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+{
+    if (sched->error.code == SQ_OK && !sq_sched_is_stopped(&sched->base))
+        sched->error = *error;
+    sched_stop_locked(sched);
+}
+
+void sq_sched_finish(sq_sched *base)
+{
+    struct sched *sched = (struct sched *)base;
+    (void)pthread_mutex_lock(&sched->mutex);
+    sched_stop_locked(sched);
+    (void)pthread_mutex_unlock(&sched->mutex);
 }
 
 void sq_sched_fail(sq_sched *base, const struct sq_error *error)

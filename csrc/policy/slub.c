@@ -186,6 +186,7 @@ static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
 static void *slub_alloc_slow(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                              uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC_SLOW);
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     bool counts_success = slub_uses_slab_lock(cache);
     void *object = NULL;
@@ -277,6 +278,7 @@ static void slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
 static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                            void *head, void *tail, uint32_t count)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE_SLOW);
     struct slub_node *node = slub_node_of(cache, page), *locked = NULL;
     bool to_cpu_partial, discard;
     struct slub_word old, word;
@@ -440,11 +442,13 @@ static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
 
 static void *slub_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     return slub_alloc_object(cpu, (struct slub_cache *)base, node, flags);
 }
 
 static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE);
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     SQ_ASSERT(page->state == SQ_PAGE_SLAB);
     slub_free_objects(cpu, (struct slub_cache *)base, page, object, object, 1, 1);
@@ -545,6 +549,7 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
 static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
                                        uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     struct slub_cache *cache = (struct slub_cache *)base;
     void *object = slub_alloc_object(cpu, cache, node, flags);
     if (object == NULL && cache->falls_back_to_pages)

@@ -139,7 +139,7 @@ LAYERS = [
     {"checks", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
     {"machine", "policy", "published", "workload", "cworkload", "trace"},
     {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
-    {"allocator", "cache", "progress", "table"},
+    {"allocator", "cache", "host_caches", "progress", "table"},
     {"result"},
     {"results"},
     {"run", "comparison", "reproduction"},

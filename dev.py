@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -44,33 +45,68 @@ def newest_source() -> float:
     return max(path.stat().st_mtime for path in files if path.is_file())
 
 
-def environment(name: str = ".venv", sanitize: str = "") -> Path:
-    """Make or bring up to date an environment with slabq in it; its bin folder."""
+def check_tools() -> None:
+    """End with one line if something is missing that dev.py cannot set up."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a newcomer may have an older one
         fail(f"Python is {sys.version.split()[0]}: accepted is 3.11 or later")
     compiler = os.environ.get("CC", "cc").split()[0]
     if shutil.which(compiler) is None:
         fail(f"no C compiler named {compiler}: install one, or set CC")
-    folder = ROOT / name
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        fail("the headers of this Python are missing (Debian: python3-dev)")
+
+
+def make_venv(folder: Path, with_pip: bool) -> None:
+    """Make an empty virtual environment."""
+    try:
+        venv.create(folder, with_pip=with_pip, symlinks=True)
+    except subprocess.CalledProcessError:
+        fail("this Python cannot make a virtual environment (Debian: python3-venv)")
+
+
+def environment() -> Path:
+    """Make .venv, or bring it up to date with this checkout; its bin folder."""
+    check_tools()
+    folder = ROOT / ".venv"
     stamp = folder / "slabq-installed"
     pyproject = ROOT / "pyproject.toml"
     python = folder / "bin" / "python"
     if not python.exists():
-        try:
-            venv.create(folder, with_pip=True)
-        except subprocess.CalledProcessError:
-            fail("this Python cannot make a virtual environment (Debian: python3-venv)")
+        make_venv(folder, with_pip=True)
     if not stamp.exists() or stamp.stat().st_mtime < newest_source():
         pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
         if not stamp.exists():
             run(*pip, "--upgrade", "pip")
             run(*pip, "--group", "dev", "pandas>=2")
-        # A build folder left by another compiler or sanitizer must not be reused.
-        shutil.rmtree(ROOT / "build", ignore_errors=True)
         # Only a changed pyproject.toml can have changed what slabq depends on.
         known = stamp.exists() and stamp.stat().st_mtime > pyproject.stat().st_mtime
         again = ("--force-reinstall", "--no-deps") if known else ()
-        run(*pip, *again, ".", env={"SLABQ_SANITIZE": sanitize})
+        run(*pip, *again, fresh_source())
+        stamp.touch()
+    return folder / "bin"
+
+
+def fresh_source() -> Path:
+    """Return the checkout, without objects of another compiler or sanitizer in it."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    return ROOT
+
+
+def sanitized_environment(kind: str, name: str) -> Path:
+    """Make an environment with an instrumented slabq over the packages of .venv."""
+    base = environment()
+    folder = ROOT / name
+    python = folder / "bin" / "python"
+    stamp = folder / "slabq-installed"
+    if not python.exists():
+        make_venv(folder, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = Path("lib", version, "site-packages")
+    (folder / packages / "base.pth").write_text(f"{base.parent / packages}\n")
+    if not stamp.exists() or stamp.stat().st_mtime < newest_source():
+        pip = (base / "python", "-m", "pip", "--python", python, "-q", "install")
+        again = ("--force-reinstall", "--no-deps")
+        run(*pip, *again, fresh_source(), env={"SLABQ_SANITIZE": kind})
         stamp.touch()
     return folder / "bin"
 
@@ -108,16 +144,24 @@ def lint(*_: str) -> None:
         run(binary / "python", *command, *temporary, env=env)
 
 
-def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
-    """Run tests on an instrumented build."""
+def compiler_file(name: str) -> str:
+    """Return the path of a library that comes with the compiler."""
     compiler = os.environ.get("CC", "gcc")
-    command = [compiler, f"-print-file-name={library}"]
+    command = [compiler, f"-print-file-name={name}"]
     path = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     if not os.path.isabs(path):
-        fail(f"{compiler} has no {library}")
-    binary = environment(f".venv-{library[3:7]}", kind)
-    env = {"LD_PRELOAD": path, "SLABQ_SANITIZED": kind, **options}
-    run(binary / "pytest", "-q", "-p", "no:cacheprovider", *tests, env=env)
+        fail(f"{compiler} has no {name}")
+    return path
+
+
+def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
+    """Run tests on an instrumented build."""
+    # With libstdc++ in place, the sanitizer finds the C++ exceptions of other packages.
+    preload = [compiler_file(library), compiler_file("libstdc++.so.6")]
+    binary = sanitized_environment(kind, f".venv-{library[3:7]}")
+    env = {"LD_PRELOAD": " ".join(preload), "SLABQ_SANITIZED": kind, **options}
+    pytest = ("-P", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    run(binary / "python", *pytest, *tests, env=env)
 
 
 def asan(*arguments: str) -> None:

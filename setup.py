@@ -11,13 +11,15 @@ import shlex
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 CSRC = Path("csrc")
 # Policies, and what is written on machine.h, are compiled through the short files of
 # unit/ only: once for each machine.
-PER_MACHINE = {"csrc/machine/pages.c", "csrc/machine/sched.c"} | {
-    f"csrc/workload/{part}.c" for part in ("env", "channel", "sync")
+PER_MACHINE = {
+    *(f"csrc/machine/{part}.c" for part in ("pages", "sched", "sched_sim")),
+    *(f"csrc/workload/{part}.c" for part in ("env", "channel", "sync")),
 }
 FOLDERS = ("base", "machine", "unit", "workload", "trace", "experiment", "python")
 
@@ -56,8 +58,24 @@ def flags() -> tuple[list[str], list[str]]:
     return compile_flags, link_flags
 
 
+class BuildPyWithHeaders(build_py):
+    """Puts the public headers into the package: slabq.get_include() is their folder.
+
+    A checkout, editable or built in place, uses csrc/include itself.
+    """
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "slabq" / "include" / "slabq"
+            target.mkdir(parents=True, exist_ok=True)
+            for header in (ROOT / CSRC / "include" / "slabq").glob("*.h"):
+                self.copy_file(str(header), str(target / header.name))
+
+
 compile_flags, link_flags = flags()
 setup(
+    cmdclass={"build_py": BuildPyWithHeaders},
     ext_modules=[
         Extension(
             "slabq._core",

@@ -12,6 +12,7 @@ from slabq.errors import (
     ParameterError,
     TraceFormatError,
 )
+from slabq.host_caches import HostCache, HostComparison, compare_host
 from slabq.machine import Machine, host, machine_presets, read_machine
 from slabq.policy import (
     KernelProfile,
@@ -24,6 +25,9 @@ from slabq.policy import (
     policy_names,
     policy_options,
 )
+from slabq.published import PublishedTable, published_tables
+from slabq.reproduce import reproduce
+from slabq.reproduction import Reproduction
 from slabq.result import Result
 from slabq.results import Results, load
 from slabq.run import replay, run, sweep
@@ -31,6 +35,7 @@ from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds
 
 if _TYPE_CHECKING:
+    from slabq.cworkload import compile_workload, get_include
     from slabq.plot import plot_comparison, plot_latency, plot_locks
     from slabq.table import Table
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
@@ -40,12 +45,16 @@ __all__ = [
     "Cache",
     "CorruptionError",
     "Error",
+    "HostCache",
+    "HostComparison",
     "KernelProfile",
     "Machine",
     "OutOfMemory",
     "ParameterError",
     "Place",
     "Policy",
+    "PublishedTable",
+    "Reproduction",
     "Result",
     "Results",
     "Sheaves",
@@ -59,8 +68,11 @@ __all__ = [
     "Workload",
     "__version__",
     "bundled_trace_path",
+    "compare_host",
+    "compile_workload",
     "execute",
     "geometry",
+    "get_include",
     "host",
     "kernel_profiles",
     "load",
@@ -70,20 +82,24 @@ __all__ = [
     "plot_locks",
     "policy_names",
     "policy_options",
+    "published_tables",
     "read_machine",
     "read_trace",
     "replay",
+    "reproduce",
     "run",
     "sweep",
     "workload_kinds",
 ]
 
-# Names whose modules import numpy or matplotlib: found when first asked for.
+# Names whose modules import numpy, matplotlib or cffi: found when first asked for.
 _LAZY = {
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
     "bundled_trace_path": "slabq.trace",
+    "compile_workload": "slabq.cworkload",
+    "get_include": "slabq.cworkload",
     "plot_comparison": "slabq.plot",
     "plot_latency": "slabq.plot",
     "plot_locks": "slabq.plot",

@@ -17,6 +17,11 @@ def counters(policy: str) -> list[tuple[str, str]]:
 def workloads() -> list[tuple[str, str, list[tuple[str, int, int, int, str]]]]:
     """(name, help, [(parameter, default, minimum, maximum, help)]) of the built-in."""
 
+def describe_workload(
+    address: int,
+) -> tuple[str, str, list[tuple[str, int, int, int, str]]]:
+    """Describe the compiled workload whose sq_workload lies at `address`."""
+
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
@@ -39,11 +44,41 @@ class Machine:
         """JSON: topology, fallback order, memory by node, the effective cost table."""
 
 @final
+class SimMachine:
+    """A machine of the sim engine: virtual CPUs, lines, locks, virtual time."""
+
+    def __init__(
+        self,
+        node_of_cpu: Sequence[int],
+        llc_of_cpu: Sequence[int],
+        distance: Sequence[Sequence[int]],
+        node_bytes: int,
+        seed: int,
+        parameters: Sequence[tuple[str, int]],
+        pcp_order_max: int = 0,
+    ) -> None: ...
+    def describe(self) -> str:
+        """JSON: topology, fallback order, memory by node, parameters, line costs."""
+
+    def accesses(self) -> int:
+        """How many accesses to lines have been simulated."""
+
+    def now_ps(self) -> int:
+        """Virtual time at which the last operation or run ended."""
+
+    @staticmethod
+    def parameters() -> list[tuple[str, int, int, int, str]]:
+        """(name, default, minimum, maximum, help); default -1: it must be given."""
+
+@final
 class Allocator:
     """One policy on one machine. Any thread may call; each call names its CPU."""
 
     def __init__(
-        self, machine: Machine, policy: str, options: Sequence[tuple[str, int]]
+        self,
+        machine: Machine | SimMachine,
+        policy: str,
+        options: Sequence[tuple[str, int]],
     ) -> None: ...
     def create_cache(
         self, name: str, size: int, align: int, flags: int, sheaf_capacity: int
@@ -51,8 +86,11 @@ class Allocator:
     def kmalloc(self, cpu: int, size: int, node: int) -> int: ...
     def kfree(self, cpu: int, address: int) -> None: ...
     def ksize(self, address: int) -> int: ...
-    def caches(self) -> str:
-        """JSON list, one object a cache: name, geometry, usage, counters (totals)."""
+    def caches(self, with_state: bool = False, /) -> str:
+        """JSON list, one object a cache: name, geometry, usage, counters (totals).
+
+        ``with_state`` adds flags, geometry, state and counters by CPU.
+        """
 
     def check(self) -> None: ...
     def live_count(self) -> int: ...
@@ -72,7 +110,7 @@ class Cache:
     def check(self) -> None: ...
     def describe(self) -> str: ...
     def snapshot(self) -> str: ...
-    def usage(self) -> str: ...
+    def usage(self, with_state: bool = False, /) -> str: ...
     def counters(self) -> list[tuple[str, list[int]]]:
         """(name, [value of cpu 0, cpu 1, ...]) of each counter."""
 
@@ -83,7 +121,7 @@ class Cache:
         """Number of objects that were still live."""
 
 def geometry(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     size: int,
@@ -95,29 +133,32 @@ def geometry(
 
 # -- whole runs; the GIL is released, signals are checked every 50 ms -----------------
 def run(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
-    workload: str | int,
+    workload: str | tuple[str, bytes] | int,
     parameters: Sequence[tuple[str, int]],
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
+    ``with_caches`` adds ``caches``, the state of every cache at the end.
     """
 
 def replay(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     trace: Trace,
     seed: int,
     progress: Callable[[float], Any] | None,
+    with_caches: bool = False,
 ) -> str: ...
 def execute(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     script: str,

@@ -20,11 +20,13 @@ from slabq.cache import (
     check_sheaf_capacity,
     flag_bits,
 )
+from slabq.cache_record import CacheRecord, summarize_cache
 from slabq.checks import require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
+from slabq.slabinfo_tool import run_slabinfo
 
 __all__ = ["Allocator", "execute"]
 
@@ -166,7 +168,7 @@ class Allocator:
             flags,
             check_sheaf_capacity(self._policy, sheaf_capacity),
         )
-        return Cache(core, self._machine, name, size)
+        return Cache(core, self._machine, self._policy, name, size)
 
     def kmalloc(self, size: int, *, cpu: int = 0, node: int | None = None) -> int:
         """Allocate `size` bytes from the policy's size classes.
@@ -366,13 +368,69 @@ class Allocator:
         found: list[dict[str, Any]] = json.loads(self._core.caches())
         return found
 
-    def slabinfo(self) -> str:
+    def records(self) -> list[CacheRecord]:
+        """Every cache as the functions of `slabq.slabinfo_tool` take it.
+
+        Returns
+        -------
+        list of CacheRecord
+            The oldest cache first; the policy's own caches are among them.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slab", machine=Machine(cpus=1), kernel="6.1")
+        >>> sum(record.slabs for record in allocator.records())
+        0
+        """
+        return [CacheRecord.of(summary) for summary in self._summaries()]
+
+    def _summaries(self) -> list[dict[str, Any]]:
+        return [summarize_cache(one) for one in json.loads(self._core.caches(True))]
+
+    def report(self, options: str = "") -> str:
+        """Return what the kernel's slabinfo tool would print.
+
+        Parameters
+        ----------
+        options : str, default ""
+            Options of the tool, such as ``-AD`` or ``-r kmalloc-64``; see
+            `slabq.slabinfo_tool.run_slabinfo`.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ParameterError
+            If an option is not accepted.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1), kernel="6.1")
+        >>> address = allocator.kmalloc(64)
+        >>> allocator.report("-D -N 1 -A").splitlines()[1].split()[:4]
+        ['kmalloc-64', '64', '1', '0']
+        """
+        return run_slabinfo(self.records(), options, kernel=self._policy.kernel)
+
+    def slabinfo(self, *, statistics: bool = False) -> str:
         """Return ``/proc/slabinfo`` of this allocator, version 2.1.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            With the columns of SLAB's statistics; policy `Slab` only.
 
         Returns
         -------
         str
             Two header lines and a line for each cache, the newest first.
+
+        Raises
+        ------
+        ParameterError
+            If statistics are asked for that the policy has not.
 
         Examples
         --------
@@ -380,7 +438,7 @@ class Allocator:
         >>> print(allocator.slabinfo().splitlines()[0])
         slabinfo - version: 2.1
         """
-        return format_slabinfo(self.caches())
+        return format_slabinfo(self._summaries(), statistics=bool(statistics))
 
     def check(self) -> None:
         """Walk every structure of every cache and check that all counts add up.

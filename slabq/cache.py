@@ -10,6 +10,7 @@ from slabq.checks import require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
+from slabq.sysfs import SysfsAttributes
 
 __all__ = ["Cache", "Place", "geometry"]
 
@@ -78,10 +79,12 @@ def check_address(value: object) -> int:
     return require_int("address", value, 0, 2**64 - 1)
 
 
-class Cache:
+class Cache(SysfsAttributes):
     """A cache of objects of one size, the kernel's ``kmem_cache``.
 
-    Made by `Allocator.create_cache`.
+    Made by `Allocator.create_cache`. What the kernel shows of a cache in its
+    ``/sys/kernel/slab`` are properties here: ``slabs``, ``objects``, ``order`` and the
+    others; those that the kernel lets be written may be set.
 
     Examples
     --------
@@ -95,10 +98,11 @@ class Cache:
     """
 
     def __init__(
-        self, core: _core.Cache, machine: Machine, name: str, size: int
+        self, core: _core.Cache, machine: Machine, policy: Policy, name: str, size: int
     ) -> None:
         self._core = core
         self._machine = machine
+        self._policy = policy
         self._name = name
         self._size = size
 

@@ -30,11 +30,13 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "stat": ("slabq.cli_tools", "What perf kmem stat says of a trace."),
     "geometry": ("slabq.cli_tools", "Order, objects and limits a cache would have."),
     "exec": ("slabq.cli_tools", "Run an operation script step by step."),
-    "show": ("slabq.cli_list", "Everything about one machine or policy."),
+    "reproduce": ("slabq.cli_reproduce", "Rebuild published tables and compare."),
+    "show": ("slabq.cli_list", "Everything about one machine, policy or table."),
     "policies": ("slabq.cli_list", "List the policies."),
     "kernels": ("slabq.cli_list", "List the kernel profiles."),
     "machines": ("slabq.cli_list", "List the machines."),
     "workloads": ("slabq.cli_list", "List the workloads."),
+    "tables": ("slabq.cli_reproduce", "List the published tables."),
 }
 
 

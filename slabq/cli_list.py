@@ -24,7 +24,7 @@ from slabq.policy import (
     version_key,
 )
 from slabq.table import TEXT_WIDTH, Section, Table
-from slabq.workload import Parameter, workload_kinds
+from slabq.workload import Kind, Parameter, workload_kinds
 
 __all__ = [
     "kernels_command",
@@ -40,6 +40,10 @@ _ABOUT_POLICY: Mapping[str, str] = {
     "slub+q": "SLUB's slabs under per-CPU queues, as posted in 2010",
     "sheaves": "SLUB under per-CPU arrays (sheaves) and a barn of them by node",
 }
+
+_YOUR_OWN = Kind(
+    "c:FILE.c", "your own in C, on the header in slabq.get_include()", parameters={}
+)
 
 defaults_option = click.option(
     "--defaults", is_flag=True, help="Every option with its default."
@@ -139,8 +143,8 @@ def machines_command(as_json: bool, defaults: bool) -> None:
 @json_option
 @defaults_option
 def workloads_command(as_json: bool, defaults: bool) -> None:
-    """List the built-in workloads."""
-    kinds = workload_kinds().values()
+    """List the workloads."""
+    kinds = [*workload_kinds().values(), _YOUR_OWN]
     if as_json:
         _print_json(
             [
@@ -168,7 +172,7 @@ def workloads_command(as_json: bool, defaults: bool) -> None:
 
 @click.group("show", no_args_is_help=False)
 def show_command() -> None:
-    """Everything about one machine or policy."""
+    """Everything about one machine, policy or table."""
 
 
 @show_command.command("machine")
@@ -287,3 +291,13 @@ def show_policy(name: str, as_json: bool) -> None:
 
 def _by_profile(name: str, values: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [str(found[name]) for found in values.values()]
+
+
+@show_command.command("table")
+@click.argument("table_id", metavar="ID")
+@json_option
+def show_table(table_id: str, as_json: bool) -> None:
+    """Figures of a table as published, and how slabq runs its cells."""
+    from slabq.cli_reproduce import print_published
+
+    print_published(table_id, as_json)

@@ -18,13 +18,20 @@ from slabq.cli_options import (
     print_table,
     set_option,
 )
+from slabq.cli_reports import REPORT_OPTIONS, Reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
 from slabq.results import Results
 from slabq.run import sweep
 from slabq.table import FORMATS
-from slabq.workload import Parameter, parse_old_hackbench, workload_kinds
+from slabq.workload import (
+    C_PREFIX,
+    Parameter,
+    find_kind,
+    parse_old_hackbench,
+    workload_kinds,
+)
 
 __all__ = ["demo_command", "replay_command", "run_command"]
 
@@ -47,6 +54,7 @@ _RUN_OPTIONS = (
     format_option,
     click.option("-o", "--output", metavar="FILE", help="Save the result."),
     click.option("--plot", metavar="FILE.png|svg", help="Draw the comparison."),
+    *REPORT_OPTIONS,
 )
 
 
@@ -71,6 +79,9 @@ def _compare(
     format_name: str,
     output: str | None,
     plot: str | None,
+    slabinfo: bool,
+    stats: bool,
+    report: str | None,
     parameters: Mapping[str, Any],
 ) -> None:
     """Run `work` under every policy; print, save and draw what came of it."""
@@ -80,6 +91,8 @@ def _compare(
 
         check_plot_path(plot)
     _check_folders(output, plot)
+    wanted = Reports(slabinfo, stats, report)
+    wanted.check(as_json, format_name)
     results = sweep(
         work,
         policy=make_policies(policy, kernel, settings),
@@ -87,9 +100,10 @@ def _compare(
         engine=engine,
         seed=seed,
         repeat=repeat,
+        with_caches=any(wanted),
         **parameters,
     )
-    _show(results, as_json, format_name)
+    _show(results, as_json, format_name, wanted)
     if output is not None:
         results.save(output)
     if plot is not None:
@@ -105,11 +119,16 @@ def _check_folders(*paths: str | None) -> None:
             raise ParameterError(f"no folder for {path!r}: accepted are existing ones")
 
 
-def _show(results: Results, as_json: bool, format_name: str) -> None:
+def _show(
+    results: Results, as_json: bool, format_name: str, wanted: Reports | None = None
+) -> None:
+    wanted = wanted or Reports()
     if as_json:
-        click.echo(json.dumps({"results": results.rows()}, indent=1))
+        document = {"results": results.rows(), **wanted.listed(results)}
+        click.echo(json.dumps(document, indent=1))
     else:
         print_table(results.table(), format_name)
+        click.echo(wanted.text(results), nl=False)
 
 
 # -- run -------------------------------------------------------------------------------
@@ -136,18 +155,20 @@ class _RunCommands(click.Group):
         return list(workload_kinds())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _workload_command(
-            require_choice("workload", cmd_name, list(workload_kinds()))
-        )
+        return _workload_command(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand before the workload too."""
         kinds = workload_kinds()
+
+        def is_workload(word: str) -> bool:
+            return word in kinds or word.startswith(C_PREFIX)
+
         if not args:
             raise ParameterError(
                 f"no workload given: known are {list_known('', kinds)}"
             )
-        place = next((i for i, word in enumerate(args) if word in kinds), 0)
+        place = next((i for i, word in enumerate(args) if is_workload(word)), 0)
         if args and place:
             args = [args[place], *args[:place], *args[place + 1 :]]
         return super().parse_args(ctx, args)
@@ -175,12 +196,14 @@ def _parameter_option(parameter: Parameter) -> click.Option:
     about = f"{parameter.about} [default: {parameter.default_value}]"
     if parameter.is_switch:
         return click.Option(names, is_flag=True, default=None, help=about)
+    if parameter.is_file:
+        return click.Option(names, metavar="FILE", help=parameter.about)
     kind = _Values(parameter)
     return click.Option(names, type=kind, metavar=kind.name, help=about)
 
 
 def _workload_command(name: str) -> click.Command:
-    kind = workload_kinds()[name]
+    kind = find_kind(name)
 
     @_run_options
     def command(words: Sequence[str] = (), **values: Any) -> None:

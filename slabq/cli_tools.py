@@ -13,10 +13,15 @@ from slabq.cli_options import (
     NUMBER,
     json_option,
     machine_options,
+    make_machine,
     make_policies,
+    parse_settings,
+    print_table,
+    raw_machine_options,
     set_option,
 )
 from slabq.errors import ParameterError
+from slabq.host_caches import compare_host
 from slabq.machine import Machine
 from slabq.policy import Policy
 from slabq.progress import ProgressBar
@@ -44,33 +49,48 @@ def _one_policy(policy: str, kernel: str | None, settings: "Sequence[str]") -> P
 
 
 @click.command("geometry")
-@_policy_option
+@click.option("-p", "--policy", metavar="P", help="The policy.")
 @_kernel_option
-@click.option("--size", type=NUMBER, required=True, help="Bytes of an object.")
+@click.option("--size", type=NUMBER, help="Bytes of an object.")
 @click.option("--align", type=NUMBER, default=0, help="Alignment, a power of two.")
 @click.option("--hwcache", is_flag=True, help="SLAB_HWCACHE_ALIGN.")
 @click.option("--reclaim", is_flag=True, help="SLAB_RECLAIM_ACCOUNT.")
 @click.option("--sheaf-capacity", type=NUMBER, default=0, help="Objects of a sheaf.")
-@machine_options
+@click.option(
+    "--host",
+    "host_source",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Every cache of the running kernel (of FILE: such values, tab-separated) "
+    "against slabq's own answer. Of the other options only -k (the kernel's release), "
+    "--cpus, --set and --json count.",
+)
+@raw_machine_options
 @set_option
 @json_option
 def geometry_command(
-    policy: str,
+    policy: str | None,
     kernel: str | None,
     size: Any,
     align: Any,
     hwcache: bool,
     reclaim: bool,
     sheaf_capacity: Any,
-    machine: Machine,
+    host_source: str | None,
     settings: "Sequence[str]",
     as_json: bool,
+    **machine_values: Any,
 ) -> None:
     """Order, objects a slab and limits that a cache would have."""
-    value = _one_policy(policy, kernel, settings)
+    if host_source is not None:
+        _print_host(host_source, kernel, machine_values["cpus"], settings, as_json)
+        return
+    value = _one_policy(_given("policy", policy), kernel, settings)
+    machine = make_machine(**machine_values)
     found = geometry(
         value,
-        size,
+        _given("size", size),
         machine=machine,
         align=align,
         hwcache_align=hwcache,
@@ -84,6 +104,32 @@ def geometry_command(
     width = max(map(len, found))
     for name, number in found.items():
         click.echo(f"  {name:<{width}}  {number}")
+
+
+def _given(name: str, value: Any) -> Any:
+    """Return `value` if it was given; without --host it must be."""
+    if value is None:
+        raise click.MissingParameter(param_hint=f"'--{name}'", param_type="option")
+    return value
+
+
+def _print_host(
+    source: str,
+    kernel: str | None,
+    cpus: Any,
+    settings: "Sequence[str]",
+    as_json: bool,
+) -> None:
+    """Print the comparison; the exit status is 1 if a cache differs."""
+    found = compare_host(
+        source or None, kernel=kernel, cpus=cpus, **parse_settings(settings)
+    )
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        print_table(found.table(), "text")
+    if found.counts()["differs"]:
+        raise click.exceptions.Exit(1)
 
 
 @click.command("exec")

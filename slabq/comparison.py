@@ -186,13 +186,14 @@ def _shown_parameters(result: Result) -> list[tuple[str, str]]:
     if result.workload == REPLAY:
         path = str(result.parameters.get("trace", ""))
         return [("trace", os.path.basename(path))] if path else []
-    known = workload_kinds()[result.workload].parameters
+    kind = workload_kinds().get(result.workload)
+    known = kind.parameters if kind is not None else {}  # none of one in C
     return [
         (name, f"{name} {value}")
         for number, (name, value) in enumerate(result.parameters.items())
         if number < SHOWN_PARAMETERS
-        or name not in known
-        or value != known[name].default_value
+        or (kind is not None and name not in known)
+        or (name in known and value != known[name].default_value)
     ]
 
 
@@ -264,8 +265,20 @@ def _policy_section(
         row += [extra.cell(result) for extra in extras]
         rows.append(row)
     notes = [f"ratio: against {_baseline_of(group, baseline).policy.name}"]
-    notes += [*_newest_notes(group), *_option_notes(group)]
+    notes += [*_newest_notes(group), *_option_notes(group), *_latency_notes(group)]
+    notes += _trace_notes(group[0])
     return Section(_title(group), columns, rows, notes, left_count=2)
+
+
+def _latency_notes(group: Sequence[Result]) -> list[str]:
+    """List the times that the workload itself took, as a wake-up's."""
+    return [
+        f"{path}, {label}: p50 {found['p50']:.0f}, p99 {found['p99']:.0f}, "
+        f"max {found['max']:.0f} ns of {found['count']:.0f}"
+        for result, label in zip(group, policy_labels(group), strict=True)
+        for path, found in result.latency_ns.items()
+        if path not in ("alloc", "free")
+    ]
 
 
 def _newest_notes(group: Sequence[Result]) -> list[str]:
@@ -275,6 +288,29 @@ def _newest_notes(group: Sequence[Result]) -> list[str]:
     if own and len({result.kernel for result in group}) > 1:
         return ["kernel: each policy as in the newest kernel profile that has it"]
     return []
+
+
+def _trace_notes(result: Result) -> list[str]:
+    """Account for every event of a replayed trace, the unmatched ones above all."""
+    counts = result.row().get("trace")
+    if counts is None:
+        return []
+    kinds = {
+        "matched_frees": "freed in it",
+        "live": "live at its end",
+        "reused": "freed without an event (bulk frees), seen as the address came again",
+        "failed_allocations": "failed",
+    }
+    outside = {
+        "unmatched_frees": "frees of what was allocated before it began",
+        "nil_frees": "frees of NULL",
+        "lost": "events that the recorder lost",
+    }
+    inside = [f"{counts[name]} {text}" for name, text in kinds.items() if counts[name]]
+    left = [f"{counts[name]} {text}" for name, text in outside.items() if counts[name]]
+    notes = [f"trace: {counts['allocations']} allocations: " + ", ".join(inside)]
+    notes += ["left out: " + ", ".join(left)] if left else []
+    return notes
 
 
 def _middle(result: Result, figure: str) -> float:

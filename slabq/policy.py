@@ -382,12 +382,15 @@ class _SlubSlabs(Policy):
     fast_path: int | None = None
     slab_cmpxchg: bool | None = None
     discard_rule: int | None = None
+    free_add_tail: bool | None = None
+    deactivate_head: bool | None = None
     deactivate_splice: bool | None = None
     cpu_partial_unit: int | None = None
     cpu_partial_frozen: bool | None = None
     cpu_partial_zero_drain: bool | None = None
     cpu_partial_zero_stop: bool | None = None
     shrink_promote: bool | None = None
+    count_cpu_partial_moves: bool | None = None
     bulk_statistics: bool | None = None
     bulk_free_reversed: bool | None = None
 
@@ -407,9 +410,10 @@ class Slub(_SlubSlabs):
         hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
         debug_single, red_left_pad, track_bytes, min_partial, min_partial_divisor,
         remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
-        fast_path, slab_cmpxchg, discard_rule, deactivate_splice, cpu_partial_unit,
-        cpu_partial_frozen, cpu_partial_zero_drain, cpu_partial_zero_stop,
-        shrink_promote, bulk_statistics, bulk_free_reversed, sheaf_columns.
+        fast_path, slab_cmpxchg, discard_rule, free_add_tail, deactivate_head,
+        deactivate_splice, cpu_partial_unit, cpu_partial_frozen,
+        cpu_partial_zero_drain, cpu_partial_zero_stop, shrink_promote,
+        count_cpu_partial_moves, bulk_statistics, bulk_free_reversed, sheaf_columns.
         ``slabq show policy slub`` says what each is. Default: the profile's value.
 
     Raises

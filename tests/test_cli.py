@@ -80,6 +80,8 @@ REFUSED = {
     f"stat {TRACE} -s speed": ["'speed'"],
     f"stat {TRACE} -l few": ["line is 'few'"],
     "geometry -p slab": ["Missing option '--size'"],
+    "geometry --size 8": ["Missing option '--policy'"],
+    "geometry --host no-such": ["no file no-such", "accepted are tab-separated"],
     "geometry -p slab --size 0": ["size is 0: accepted are 1 to"],
     "geometry -p slab,slub --size 8": ["policy is 'slab,slub': accepted is one"],
     "exec no-such-script -p slab": ["no-such-script: No such file"],

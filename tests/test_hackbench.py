@@ -245,12 +245,16 @@ def test_the_tables_list_every_parameter_with_its_range():
     )
 
 
-def test_runs_on_two_machines_go_on_side_by_side():
+@pytest.mark.parametrize("machine_count", [1, 2])
+def test_runs_on_one_or_two_machines_go_on_side_by_side(machine_count):
+    machines = [make(3) for _ in range(machine_count)]
     rows: list[dict[str, Any]] = []
-    threads = [
-        threading.Thread(target=lambda: rows.append(run(make(), groups=2, loops=100)))
-        for _ in range(2)
-    ]
+
+    def work(number: int) -> None:
+        machine = machines[number % machine_count]
+        rows.append(run(machine, POLICIES[-1], groups=2, loops=100))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

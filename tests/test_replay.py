@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import slabq
 from slabq import _core
 from slabq.errors import OutOfMemory
 from slabq.machine import Machine
@@ -172,3 +173,15 @@ def test_a_trace_without_an_allocation_is_replayed_too():
 
     assert counted(row) == (0, 0, 0)
     assert row["trace"]["unmatched_frees"] == 1
+
+
+def test_the_table_of_a_replay_accounts_for_every_event_of_the_trace(tmp_path):
+    trace = tmp_path / "small.txt"
+    lines = [kmalloc(0, 0x1000, 64), kmalloc(0, 0x2000, 64), kmalloc(0, 0x1000, 64)]
+    lines += [kfree(0, 0x2000), kfree(0, 0x9000), kfree(0, 0)]
+    trace.write_text("".join(lines))
+
+    text = " ".join(str(slabq.sweep(trace, policy="slub").table()).split())
+
+    assert "3 allocations: 1 freed in it, 1 live at its end, 1 freed without" in text
+    assert "left out: 1 frees of what was allocated before it began" in text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slabq import _core
-from slabq.errors import Error, OutOfMemory, ParameterError
+from slabq.errors import CorruptionError, Error, OutOfMemory, ParameterError
 from slabq.machine import Machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -481,6 +481,47 @@ static void *prepare(const struct sq_env *env, sq_task *task)
 def test_what_cannot_be_done_ends_the_run_with_its_reason(kind, error, message):
     with pytest.raises(error, match=message):
         run("mistakes", extra=kind)
+
+
+# ---- a workload that breaks its heap ----
+WORKLOADS["careless"] = """
+static void *prepare(const struct sq_env *env, sq_task *task)
+{
+    sq_cache *made = env->cache_create(task, "toy", 64, 0, 0);
+    char *objects[3];
+    for (int i = 0; i < 3; i++)
+        objects[i] = env->alloc(task, made);
+    for (int i = 0; i < 3; i++)
+        if (extra != 3 || i > 0)
+            env->free(task, made, objects[i]);
+    if (extra == 1)
+        env->free(task, made, objects[0]);
+    if (extra == 2)
+        env->free(task, made, objects[1] + 8);
+    return made;
+}
+"""
+
+
+@pytest.mark.parametrize("policy", _core.policies())
+@pytest.mark.parametrize("extra", [1, 2])
+def test_an_object_freed_twice_or_beside_its_start_is_found_after_the_run(
+    policy, extra
+):
+    machine = Machine(cpus=2).core(1)
+    address = compiled("careless").address
+
+    with pytest.raises(CorruptionError, match="cache toy"):
+        _core.run(machine, policy, [], address, [("extra", extra)], 1, None)
+
+    assert json.loads(machine.describe())["bytes_in_use"] == [0]
+
+
+@pytest.mark.parametrize(("extra", "live"), [(0, 0), (3, 1)])
+def test_what_was_not_freed_is_told(extra, live):
+    row = run("careless", extra=extra)
+
+    assert (row["allocations"], row["live"], row["operations"]) == (3, live, 0)
 
 
 def test_a_workload_of_another_abi_is_refused():

@@ -47,9 +47,14 @@ def make_allocator(machine, options=None):
     return _core.Allocator(machine, "slab", list((options or {}).items()))
 
 
+def options(table):
+    return {name: value for name, value in table.items() if name != "about"}
+
+
 def profiles():
     path = resources.files("slabq.data") / "kernels" / "slab.toml"
-    return tomllib.loads(path.read_text())
+    tables = tomllib.loads(path.read_text())
+    return {kernel: options(table) for kernel, table in tables.items()}
 
 
 def bytes_in_use(machine):

@@ -27,6 +27,8 @@ RULES = {
     "fast_path": (0, 2),
     "slab_cmpxchg": (0,),
     "discard_rule": (0, 1),
+    "free_add_tail": (0,),
+    "deactivate_head": (0,),
     "deactivate_splice": (0,),
     "slub_cpu_partial": (0,),
     "cpu_partial_unit": (0, 1),
@@ -34,6 +36,7 @@ RULES = {
     "cpu_partial_zero_drain": (1,),
     "cpu_partial_zero_stop": (1,),
     "shrink_promote": (0,),
+    "count_cpu_partial_moves": (0,),
     "debug_single": (0,),
 }
 ABLATIONS = [(name, value) for name, values in RULES.items() for value in values]
@@ -53,9 +56,14 @@ def make_cache(machine, options=None, size=OBJECT_BYTES, flags=0):
     return make_allocator(machine, options).create_cache("objects", size, 0, flags, 0)
 
 
+def options(table):
+    return {name: value for name, value in table.items() if name != "about"}
+
+
 def profiles():
     path = resources.files("slabq.data") / "kernels" / "slub.toml"
-    return tomllib.loads(path.read_text())
+    tables = tomllib.loads(path.read_text())
+    return {kernel: options(table) for kernel, table in tables.items()}
 
 
 def bytes_in_use(machine):

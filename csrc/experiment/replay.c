@@ -2,14 +2,15 @@
  * Replay as a workload: one task a CPU of the machine, which stays there and does that
  * CPU's events in the order of the trace (trace/program.h says how they are paired).
  *
- * `objects` has one word an object: 0 before its allocation, REPLAY_AWAITED when a free on
- * another CPU came first and sleeps, then the address. Only that order is kept between
- * CPUs, not the times between events: a replay runs as fast as the policy lets it.
+ * `objects` has one word an object: 0 before its allocation, REPLAY_AWAITED when a free
+ * on another CPU came first and sleeps, then the address. Only that order is kept
+ * between CPUs, not the times between events: a replay runs as fast as the policy lets
+ * it.
  *
- * A kmem_cache event goes to a cache of the trace's name and sizes, HWCACHE_ALIGN if the
- * recorded slots can only be explained by it; a kmalloc event to the policy's own kmalloc
- * with the bytes that were asked for. A node beyond the machine's is taken modulo their
- * number, as CPUs are.
+ * A kmem_cache event goes to a cache of the trace's name and sizes, HWCACHE_ALIGN if
+ * the recorded slots can only be explained by it; a kmalloc event to the policy's own
+ * kmalloc with the bytes that were asked for. A node beyond the machine's is taken
+ * modulo their number, as CPUs are.
  */
 #include "experiment/replay.h"
 
@@ -26,8 +27,8 @@ struct replay {
     struct sq_program program;
     uint32_t node_count;
     /* -- made by setup -- */
-    uint64_t *objects;  /* [object_count] */
-    sq_cache **caches;  /* [target_count]; NULL: kmalloc */
+    uint64_t *objects; /* [object_count] */
+    sq_cache **caches; /* [target_count]; NULL: kmalloc */
     sq_barrier *start;
 };
 
@@ -49,8 +50,8 @@ static void replay_alloc(const struct sq_env *env, sq_task *task,
     if (cache != NULL)
         memory = env->alloc_node(task, cache, node);
     else
-        memory = env->kmalloc_node(task, replay->program.targets[target].object_size,
-                                   node);
+        memory =
+            env->kmalloc_node(task, replay->program.targets[target].object_size, node);
     if (__atomic_exchange_n(object, (uintptr_t)memory, __ATOMIC_ACQ_REL) ==
         REPLAY_AWAITED)
         env->wake(task, object);
@@ -126,7 +127,8 @@ static sq_cache *replay_make_cache(const struct sq_env *env, sq_task *task,
     return env->cache_create(task, name, target->object_size, 0, flags);
 }
 
-static void *replay_setup(const struct sq_env *env, sq_task *task, const int64_t *values)
+static void *replay_setup(const struct sq_env *env, sq_task *task,
+                          const int64_t *values)
 {
     struct replay *replay = env->argument(task);
     const struct sq_program *program = &replay->program;
@@ -155,7 +157,8 @@ static void *replay_setup(const struct sq_env *env, sq_task *task, const int64_t
 
 static void replay_describe(void *argument, struct sq_json *json)
 {
-    const struct sq_program_counts *counts = &((struct replay *)argument)->program.counts;
+    const struct sq_program_counts *counts =
+        &((struct replay *)argument)->program.counts;
     sq_json_open_object(json, "trace");
 #define REPLAY_COUNT(name) sq_json_unsigned(json, #name, counts->name);
     SQ_PROGRAM_COUNTS(REPLAY_COUNT)

@@ -1,6 +1,6 @@
 /*
- * One run: a fresh heap of a policy on a machine, a workload on it, and what was measured
- * as the members of one result row.
+ * One run: a fresh heap of a policy on a machine, a workload on it, and what was
+ * measured as the members of one result row.
  */
 #ifndef SQ_RUN_H
 #define SQ_RUN_H
@@ -19,24 +19,26 @@ struct sq_run_request {
     const sq_policy_ops *policy;
     const struct sq_options *options;
     const struct sq_workload *workload;
-    /* Of the workload or of the run (SQ_RUN_PARAMETERS); the rest take their defaults. */
+    /* Of the workload or of the run (SQ_RUN_PARAMETERS); the rest take their defaults.
+     */
     const struct sq_run_parameter *parameters;
     size_t parameter_count;
     uint64_t seed;
-    /* Called about every 50 ms by the calling thread; true: stop the run. `share` of the
-     * operations is done, 0 to 1. May be NULL. */
+    /* Called about every 50 ms by the calling thread; true: stop the run. `share` of
+     * the operations is done, 0 to 1. May be NULL. */
     bool (*tick)(void *argument, double share);
     void *tick_argument;
     /* Write further members of the row; may be NULL. */
     void (*describe)(void *argument, struct sq_json *json);
     void *describe_argument;
+    bool with_caches; /* write the state of every cache too, as the member "caches" */
 };
 
 /*
- * Run it, check every cache afterwards, give all memory back to the machine, and write one
- * JSON object. Blocks. Returns 0 or an error code with a message; nothing is kept of a run
- * that failed. The machine may have other users, whose lock times then count too; one run
- * at a time gives figures worth reading.
+ * Run it, check every cache afterwards, give all memory back to the machine, and write
+ * one JSON object. Blocks. Returns 0 or an error code with a message; nothing is kept
+ * of a run that failed. The machine may have other users, whose lock times then count
+ * too; one run at a time gives figures worth reading.
  */
 int sq_run(const struct sq_run_request *request, struct sq_json *json,
            struct sq_error *error);

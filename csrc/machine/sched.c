@@ -6,13 +6,18 @@
  * of threads, never a task's path unless a CPU is idle.
  *
  * Sleep without a lost wake-up: who queues a task adds to the queue's count, then looks
- * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both are
- * sequentially consistent, so at least one of the two sees the other.
+ * at `idle_count`; who goes idle adds to `idle_count`, then looks at all counts. Both
+ * are sequentially consistent, so at least one of the two sees the other.
  *
- * All tasks wait <=> every CPU is idle and every queue empty, as only a running task can
- * wake one. The last CPU to go idle sees it.
+ * All tasks wait <=> every CPU is idle, every queue empty and no task sleeps until a
+ * time, as only a running task or the clock can wake one. The last CPU to go idle sees it.
+ *
+ * A CPU's list of tasks that sleep until a time is its own: it alone adds to it and takes
+ * from it, between tasks. An idle CPU sleeps until the first of them.
  */
 #include "machine/sched.h"
+
+#include "machine/native_machine.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -27,6 +32,7 @@
 enum sched_after {
     SCHED_SLEEPS,    /* it is on a wait queue: let go of the lock */
     SCHED_YIELDS,    /* queue it again */
+    SCHED_NAPS,      /* it sleeps until a time: put it on the CPU's list */
     SCHED_ENDED,     /* its function returned */
     SCHED_ABANDONED, /* the run is over */
 };
@@ -44,6 +50,7 @@ struct sched_cpu {
     struct sq_fiber loop;
     enum sched_after after;
     sq_lock *release; /* SCHED_SLEEPS */
+    struct sq_list timers; /* sq_task.link, the first to wake first */
     sq_task *last;
     uint64_t switch_count, migration_count;
     /* -- the scheduler's owner -- */
@@ -60,10 +67,11 @@ struct sched {
     struct sq_sched_config config;
     uint32_t cpu_count; /* of the machine */
     struct sched_cpu *cpus;
-    struct sq_fiber_pool stacks;
-    _Atomic uint32_t idle_count;
-    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
     _Atomic bool is_finished;
+    /* -- any CPU; apart from what every call of a workload reads -- */
+    _Alignas(SQ_LINE_SIZE) _Atomic uint32_t idle_count;
+    _Atomic uint32_t next_cpu; /* for tasks that start anywhere */
+    struct sq_fiber_pool stacks;
     pthread_mutex_t mutex;
     /* -- under mutex -- */
     pthread_cond_t thread_ended;
@@ -93,13 +101,27 @@ static void sched_wake_all(struct sched *sched)
 }
 
 /* Requires the mutex. */
-static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+static void sched_stop_locked(struct sched *sched)
 {
-    if (sched->error.code == SQ_OK)
-        sched->error = *error;
-    atomic_store_explicit(&sched->base.signal.stop.value, 1, memory_order_relaxed);
+    __atomic_store_n(&sched->base.signal.stop, 1, __ATOMIC_RELAXED);
     atomic_store(&sched->is_finished, true);
     sched_wake_all(sched);
+}
+
+/* Requires the mutex. */
+static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+{
+    if (sched->error.code == SQ_OK && !sq_sched_is_stopped(&sched->base))
+        sched->error = *error;
+    sched_stop_locked(sched);
+}
+
+void sq_sched_finish(sq_sched *base)
+{
+    struct sched *sched = (struct sched *)base;
+    (void)pthread_mutex_lock(&sched->mutex);
+    sched_stop_locked(sched);
+    (void)pthread_mutex_unlock(&sched->mutex);
 }
 
 void sq_sched_fail(sq_sched *base, const struct sq_error *error)
@@ -140,7 +162,8 @@ static struct sched_cpu *sched_neighbour(struct sched *sched, uint32_t from, uin
     return (llc[index] == llc[from]) == near_pass ? &sched->cpus[index] : NULL;
 }
 
-/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one. */
+/* A task waits behind another on CPU `from`: offer it to an idle CPU, if there is one.
+ */
 static void sched_offer(struct sched *sched, uint32_t from)
 {
     if (atomic_load(&sched->idle_count) == 0)
@@ -165,6 +188,8 @@ static bool sched_is_work_for(struct sched *sched, const struct sched_cpu *self)
 
 static bool sched_is_work(struct sched *sched)
 {
+    if (__atomic_load_n(&sched->base.timer_count, __ATOMIC_SEQ_CST) > 0)
+        return true;
     for (uint32_t i = 0; i < sched->cpu_count; i++)
         if (atomic_load(&sched->cpus[i].queued_count) > 0)
             return true;
@@ -174,17 +199,37 @@ static bool sched_is_work(struct sched *sched)
 static void sched_report_deadlock(struct sched *sched)
 {
     struct sq_error error;
-    (void)sq_error_set(&error, SQ_E_DEADLOCK,
-                       "deadlock: all %u tasks that have not ended wait, and none is left "
-                       "that could wake them",
-                       sched->task_count);
+    (void)sq_error_set(
+        &error, SQ_E_DEADLOCK,
+        "deadlock: all %u tasks that have not ended wait, and none is left "
+        "that could wake them",
+        sched->task_count);
     sched_fail_locked(sched, &error);
+}
+
+/* The earliest time that a task of this CPU sleeps until, or UINT64_MAX. */
+static uint64_t sched_next_timer_ns(const struct sched_cpu *self)
+{
+    if (sq_list_is_empty(&self->timers))
+        return UINT64_MAX;
+    return SQ_LIST_ENTRY(self->timers.next, sq_task, link)->wake_ns;
+}
+
+/* Wait to be kicked, until `time_ns` at most. Requires the mutex. False: it is time. */
+static bool sched_wait_kick(struct sched *sched, struct sched_cpu *self, uint64_t time_ns)
+{
+    struct timespec deadline = {.tv_sec = (time_t)(time_ns / 1000000000),
+                                .tv_nsec = (long)(time_ns % 1000000000)};
+    if (time_ns == UINT64_MAX)
+        return pthread_cond_wait(&self->wake_up, &sched->mutex) == 0;
+    return pthread_cond_timedwait(&self->wake_up, &sched->mutex, &deadline) != ETIMEDOUT;
 }
 
 /* Sleep until there may be work. The thread is no CPU meanwhile, so others can be. */
 static void sched_idle(struct sched *sched, struct sched_cpu *self)
 {
     const struct sq_machine_ops *ops = sched->machine->ops;
+    uint64_t time_ns = sched_next_timer_ns(self);
     ops->cpu_leave(self->cpu);
     (void)pthread_mutex_lock(&sched->mutex);
     atomic_store(&self->is_idle, true);
@@ -192,9 +237,8 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
         !sched_is_work(sched) && !atomic_load(&sched->is_finished))
         sched_report_deadlock(sched);
     while (atomic_load(&self->is_idle) && !atomic_load(&sched->is_finished)) {
-        if (sched_is_work_for(sched, self))
+        if (sched_is_work_for(sched, self) || !sched_wait_kick(sched, self, time_ns))
             break;
-        (void)pthread_cond_wait(&self->wake_up, &sched->mutex);
     }
     if (atomic_load(&self->is_idle)) { /* not kicked */
         atomic_store(&self->is_idle, false);
@@ -206,18 +250,27 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 
 /* ---- run queues ---- */
 
-/* Put a runnable task on the queue of `target` and see that a thread will look. The task
- * may run, and end, before this returns. */
+/* Link a runnable task into the queue of `target`, before or after all others. */
+static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
+{
+    sq_lock_acquire(cpu, &target->lock);
+    if (is_first)
+        sq_list_link_head(&task->link, &target->queue);
+    else
+        sq_list_link_tail(&task->link, &target->queue);
+    if (!task->is_pinned)
+        (void)atomic_fetch_add(&target->movable_count, 1);
+    (void)atomic_fetch_add(&target->queued_count, 1);
+    sq_lock_release(cpu, &target->lock);
+}
+
+/* Put a runnable task on the queue of `target` and see that a thread will look. The
+ * task may run, and end, before this returns. */
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
     bool is_movable = !task->is_pinned;
-    sq_lock_acquire(cpu, &target->lock);
-    sq_list_link_tail(&task->link, &target->queue);
-    if (is_movable)
-        (void)atomic_fetch_add(&target->movable_count, 1);
-    (void)atomic_fetch_add(&target->queued_count, 1);
-    sq_lock_release(cpu, &target->lock);
+    sched_link(cpu, target, task, false);
     if (!sched_kick(sched, target) && is_movable && atomic_load(&target->is_busy))
         sched_offer(sched, target->index);
 }
@@ -227,7 +280,7 @@ static sq_task *sched_dequeue(sq_cpu *cpu, struct sched_cpu *from, bool movable)
 {
     sq_task *found = NULL;
     sq_lock_acquire(cpu, &from->lock);
-    SQ_LIST_EACH(link, &from->queue) {
+    SQ_LIST_EACH (link, &from->queue) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, link);
         if (movable && task->is_pinned)
             continue;
@@ -268,6 +321,37 @@ static sq_task *sched_pick(struct sched *sched, struct sched_cpu *self)
     else if (atomic_load(&self->movable_count) > 0)
         sched_offer(sched, self->index);
     return task;
+}
+
+/* Put a task that sleeps until a time on the CPU's own list. */
+static void sched_add_timer(struct sched *sched, struct sched_cpu *self, sq_task *task)
+{
+    struct sq_list *place = self->timers.next;
+    while (place != &self->timers &&
+           SQ_LIST_ENTRY(place, sq_task, link)->wake_ns <= task->wake_ns)
+        place = place->next;
+    sq_list_link_tail(&task->link, place);
+    (void)__atomic_fetch_add(&sched->base.timer_count, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Queue the tasks whose time has come before all others of this CPU, the earliest first.
+ * Returns how many there were. */
+static uint32_t sched_run_timers(struct sched *sched, struct sched_cpu *self)
+{
+    uint64_t now_ns = sq_native_now_ns();
+    uint32_t count = 0;
+    struct sq_list due;
+    sq_list_init(&due);
+    while (sched_next_timer_ns(self) <= now_ns)
+        sq_list_move_head(self->timers.next, &due); /* the latest comes first here */
+    SQ_LIST_EACH_SAFE(link, next, &due) {
+        sq_list_unlink(link);
+        sched_link(self->cpu, self, SQ_LIST_ENTRY(link, sq_task, link), true);
+        count++;
+    }
+    if (count > 0)
+        (void)__atomic_fetch_sub(&sched->base.timer_count, count, __ATOMIC_SEQ_CST);
+    return count;
 }
 
 /* Where a woken task goes; see sched.h. */
@@ -320,8 +404,8 @@ int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
                    struct sq_error *error)
 {
     struct sched *sched = (struct sched *)base;
-    sq_task *task = aligned_alloc(SQ_LINE_SIZE,
-                                  sq_align_up(sizeof(*task), SQ_LINE_SIZE));
+    sq_task *task =
+        aligned_alloc(SQ_LINE_SIZE, sq_align_up(sizeof(*task), SQ_LINE_SIZE));
     int code;
     SQ_ASSERT(index < (int32_t)sched->cpu_count);
     if (task == NULL)
@@ -356,6 +440,19 @@ void sq_task_yield(sq_task *task)
     struct sched_cpu *self = sched_cpu_of(task);
     sq_cpu_poll(task->cpu);
     if (atomic_load_explicit(&self->queued_count, memory_order_relaxed) > 0)
+        sched_leave_cpu(task, SCHED_YIELDS);
+}
+
+void sq_task_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    task->wake_ns = time_ns;
+    sched_leave_cpu(task, SCHED_NAPS);
+}
+
+void sq_task_look_at_timers(sq_task *task)
+{
+    struct sched_cpu *self = sched_cpu_of(task);
+    if (!sq_list_is_empty(&self->timers) && sched_run_timers(sched_of(task), self) > 0)
         sched_leave_cpu(task, SCHED_YIELDS);
 }
 
@@ -414,6 +511,9 @@ static void sched_run_task(struct sched *sched, struct sched_cpu *self, sq_task 
     case SCHED_YIELDS:
         sched_enqueue(self->cpu, self, task);
         break;
+    case SCHED_NAPS:
+        sched_add_timer(sched, self, task);
+        break;
     case SCHED_ENDED:
         self->last = NULL;
         sched_task_free(sched, task);
@@ -423,13 +523,14 @@ static void sched_run_task(struct sched *sched, struct sched_cpu *self, sq_task 
     }
 }
 
-/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A host
- * that refuses costs precision and not the run. */
+/* Onto one host CPU, so that what the virtual CPU finds in its caches is its own. A
+ * host that refuses costs precision and not the run. */
 static void sched_pin(uint32_t index)
 {
     cpu_set_t allowed, one;
     uint32_t skip;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0)
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
+        CPU_COUNT(&allowed) == 0)
         return;
     skip = index % (uint32_t)CPU_COUNT(&allowed);
     for (int host = 0; host < CPU_SETSIZE; host++) {
@@ -452,6 +553,8 @@ static void *sched_thread_main(void *argument)
     while (!atomic_load(&sched->is_finished)) {
         sq_task *task;
         sq_cpu_poll(self->cpu);
+        if (!sq_list_is_empty(&self->timers))
+            (void)sched_run_timers(sched, self);
         task = sched_pick(sched, self);
         if (task == NULL)
             sched_idle(sched, self);
@@ -471,15 +574,19 @@ static void *sched_thread_main(void *argument)
 sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *config)
 {
     uint32_t cpu_count = machine->topology.cpu_count;
-    struct sched *sched = calloc(1, sizeof(*sched));
+    struct sched *sched = aligned_alloc(SQ_LINE_SIZE, sizeof(*sched));
     struct sched_cpu *cpus =
         aligned_alloc(SQ_LINE_SIZE, sizeof(struct sched_cpu) * cpu_count);
+    pthread_condattr_t by_the_clock; /* of sq_native_now_ns */
     if (sched == NULL || cpus == NULL) {
         free(sched);
         free(cpus);
         return NULL;
     }
+    memset(sched, 0, sizeof(*sched));
     memset(cpus, 0, sizeof(struct sched_cpu) * cpu_count);
+    (void)pthread_condattr_init(&by_the_clock);
+    (void)pthread_condattr_setclock(&by_the_clock, CLOCK_MONOTONIC);
     sched->machine = machine;
     sched->config = *config;
     sched->cpu_count = cpu_count;
@@ -493,15 +600,17 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
         cpus[i].index = i;
         sq_lock_init(&cpus[i].lock, SQ_LOCK_RUN);
         sq_list_init(&cpus[i].queue);
-        (void)pthread_cond_init(&cpus[i].wake_up, NULL);
+        sq_list_init(&cpus[i].timers);
+        (void)pthread_cond_init(&cpus[i].wake_up, &by_the_clock);
     }
+    (void)pthread_condattr_destroy(&by_the_clock);
     return &sched->base;
 }
 
 void sq_sched_destroy(sq_sched *base)
 {
     struct sched *sched = (struct sched *)base;
-    SQ_LIST_EACH_SAFE(link, next, &sched->tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &sched->tasks) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, sched_link);
         sq_fiber_destroy(&sched->stacks, &task->fiber);
         free(task);

@@ -15,6 +15,14 @@
  * when fewer tasks wait there. A task that lands behind a running one is offered to an
  * idle CPU, nearest first (same last-level cache, then by number), which steals it.
  *
+ * A task that sleeps until a time is on a list of the CPU it slept on, which wakes it and
+ * puts it before all that wait there; a running task makes room at its next call that may
+ * block.
+ *
+ * That is the native scheduler (sched.c), the host's threads being what they are. The
+ * simulated one (sched_sim.c) does as the kernel's: run queues by virtual runtime, and
+ * the rules of SQ_SCHED_RULES. What follows is common to both.
+ *
  * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
  * of the machine.
  */
@@ -23,16 +31,20 @@
 
 #include "machine/fiber.h"
 #include "machine/machine.h"
+#include "machine/sched_rules.h"
 
 #define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
 #define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
 #define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
 #define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_finish     SQ_ON_MACHINE(sq_sched_finish)
 #define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
 #define sq_task_create      SQ_ON_MACHINE(sq_task_create)
 #define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
 #define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
 #define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
+#define sq_task_sleep_until SQ_ON_MACHINE(sq_task_sleep_until)
+#define sq_task_look_at_timers SQ_ON_MACHINE(sq_task_look_at_timers)
 #define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
 #define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
 
@@ -44,8 +56,9 @@ typedef void sq_task_function(sq_task *task, void *argument);
 
 struct sq_sched_config {
     uint32_t slice_calls; /* calls of sq_task_step after which a task yields if others
-                             wait for its CPU; 0: never */
-    bool wake_affine;
+                             wait for its CPU; 0: never; native only */
+    bool wake_affine;     /* native only */
+    struct sq_sched_rules rules; /* simulated only */
 };
 
 struct sq_task {
@@ -54,7 +67,7 @@ struct sq_task {
     void *owner; /* the creator's */
     sq_task_function *function;
     void *argument;
-    bool is_pinned; /* never leaves its CPU */
+    bool is_pinned;  /* never leaves its CPU */
     uint32_t number; /* counted from 0 in order of creation */
     /* -- the task while it runs, then the scheduler -- */
     sq_cpu *cpu;         /* it runs on, or ran on last */
@@ -65,22 +78,27 @@ struct sq_task {
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
     const void *waits_for; /* the waker's, to tell tasks of one queue apart */
+    uint64_t wake_ns;      /* the sleeping CPU's; sq_task_sleep_until */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
+    struct sq_task_engine engine;
 };
 
-/* Tasks that wait for something, longest first. Its owner names the lock that guards it:
- * class WAIT, or WORKLOAD. */
+/* Tasks that wait for something, longest first. Its owner names the lock that guards
+ * it: class WAIT, or WORKLOAD. */
 struct sq_wait_queue {
     struct sq_list tasks;
 };
 
-/* What tells every task to leave for good; read at each step. */
+/* What tells every task to leave for good; read at each step, with relaxed builtins: it is
+ * the host's, and no cost of the machine. */
 struct sq_sched_signal {
-    sq_atomic stop;
+    uint32_t stop;
 };
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
+    /* Tasks that sleep until a time; with builtins, as it is no cost of the machine. */
+    uint32_t timer_count;
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
@@ -91,21 +109,23 @@ sq_sched *sq_sched_create(sq_machine *machine, const struct sq_sched_config *con
 /* Ends the tasks that are left, wherever they are. Requires that no run goes on. */
 void sq_sched_destroy(sq_sched *sched);
 /*
- * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks wait),
- * SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure the tasks
- * that had not ended are left where they were.
+ * Run until every task has ended. Returns 0, SQ_E_STOPPED, SQ_E_DEADLOCK (all tasks
+ * wait), SQ_E_SYSTEM (no thread), or what was given to sq_sched_fail. After a failure
+ * the tasks that had not ended are left where they were.
  */
 int sq_sched_run(sq_sched *sched, sq_sched_tick *tick, void *tick_argument,
                  struct sq_error *error);
 /* End the run with this error; the first one counts. May be called from any thread. */
 void sq_sched_fail(sq_sched *sched, const struct sq_error *error);
+/* End the run where it is, as a success. */
+void sq_sched_finish(sq_sched *sched);
 /* Of all CPUs; exact when no run goes on. */
 void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrations);
 
 /*
  * Make a task and queue it on CPU `index`, or pick one in turn (SQ_TASK_ANY_CPU).
- * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its own
- * from then on: it may have ended already. 0, or an error code with a message.
+ * `is_pinned`: the task stays there. `cpu` is the CPU of the caller. The task is its
+ * own from then on: it may have ended already. 0, or an error code with a message.
  */
 int sq_task_create(sq_cpu *cpu, sq_sched *sched, sq_task_function *function,
                    void *argument, void *owner, int32_t index, bool is_pinned,
@@ -115,6 +135,10 @@ void sq_task_yield(sq_task *task);
 /* Leave for good without ending: the run is over. Requires no lock held. */
 _Noreturn void sq_task_abandon(sq_task *task);
 void sq_task_next_slice(sq_task *task);
+/* Sleep until the machine's clock shows `time_ns`. Requires no lock held. */
+void sq_task_sleep_until(sq_task *task, uint64_t time_ns);
+/* Let tasks of this CPU run whose time has come. */
+void sq_task_look_at_timers(sq_task *task);
 
 static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 {
@@ -122,21 +146,27 @@ static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 }
 
 /*
- * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is let
- * go only when the task can be continued, so a waker never meets a task that still runs.
+ * Wait on `queue`. Requires `lock`, which guards the queue; returns without it. It is
+ * let go only when the task can be continued, so a waker never meets a task that still
+ * runs.
  */
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
-/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns how
- * many there were. */
+/* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns
+ * how many there were. */
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);
 
+static inline bool sq_sched_is_stopped(const sq_sched *sched)
+{
+    return __atomic_load_n(&sched->signal.stop, __ATOMIC_RELAXED) != 0;
+}
+
 /*
- * Every call of a workload begins here: the CPU the task is, at the price of one load and
- * one decrement. Does not return when the run is over. Requires no lock held.
+ * Every call of a workload begins here: the CPU the task is, at the price of one load
+ * and one decrement. Does not return when the run is over. Requires no lock held.
  */
 static inline sq_cpu *sq_task_step(sq_task *task)
 {
-    if (sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0)
+    if (sq_sched_is_stopped(task->sched))
         sq_task_abandon(task);
     if (task->calls_left-- == 0)
         sq_task_next_slice(task);
@@ -147,9 +177,11 @@ static inline sq_cpu *sq_task_step(sq_task *task)
 static inline sq_cpu *sq_task_step_blocking(sq_task *task)
 {
     (void)sq_task_step(task);
-    if (task->slice_is_over) {
+    if (task->slice_is_over || sq_slice_is_over(task->cpu)) {
         task->slice_is_over = false;
         sq_task_yield(task);
+    } else if (__atomic_load_n(&task->sched->timer_count, __ATOMIC_RELAXED) != 0) {
+        sq_task_look_at_timers(task);
     }
     return task->cpu;
 }

@@ -124,6 +124,7 @@ static SLUB_OUT_OF_LINE void sheaves_free_slow(sq_cpu *cpu, struct sheaves_cache
 
 static void *sheaves_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     struct sheaves_cache *cache = (struct sheaves_cache *)base;
     void *object = sheaves_alloc_fast(cpu, cache, node);
     return SLUB_LIKELY(object != NULL) ? object
@@ -132,6 +133,7 @@ static void *sheaves_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t f
 
 static void sheaves_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE);
     struct sheaves_cache *cache = (struct sheaves_cache *)base;
     struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
     struct sq_page *page = sq_page_of_address(cpu->machine, object);

@@ -26,9 +26,8 @@
  * off from end to end, where 3.1 and later turn them on in between and for page
  * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
  * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
- * turning interrupts off costs. 3.2 counts cpu_partial_node and cpu_partial_drain, which
- * its kernel does without counting. The chance of taking another node's slab is drawn
- * from the run's random numbers, where the kernel reads its cycle counter.
+ * turning interrupts off costs. The chance of taking another node's slab is drawn from
+ * the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_outside.h"
 
@@ -36,11 +35,13 @@
 
 static void *slub_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     return slub_alloc_object(cpu, (struct slub_cache *)base, node, flags);
 }
 
 static void slub_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE);
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     SQ_ASSERT(page->state == SQ_PAGE_SLAB);
     slub_free_objects(cpu, (struct slub_cache *)base, page, object, object, 1, 1);
@@ -56,6 +57,7 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
 static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
                                        uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     struct slub_cache *cache = (struct slub_cache *)base;
     void *object = slub_alloc_object(cpu, cache, node, flags);
     if (object == NULL && cache->falls_back_to_pages)

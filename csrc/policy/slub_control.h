@@ -210,7 +210,7 @@ static bool slub_make_nodes(sq_cpu *cpu, struct slub_cache *cache)
         if (node == NULL)
             return false;
         sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
-        sq_lock_init(&node->all_lock, SQ_LOCK_META);
+        sq_lock_init(&node->all_lock, SQ_LOCK_BOOK);
         sq_list_init(&node->partial);
         sq_list_init(&node->full);
         cache->node[i] = node;

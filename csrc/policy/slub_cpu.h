@@ -25,6 +25,7 @@ static inline void slub_cpu_set_free(const struct slub_cache *cache,
 static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
                               struct sq_page *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_UNFREEZE);
     struct slub_node *node = NULL;
     struct sq_page *surplus = NULL, *page;
     while ((page = first) != NULL) {
@@ -91,7 +92,8 @@ static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
     local->partial = page;
     if (drained != NULL) {
         slub_partials_put(cpu, cache, drained);
-        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_DRAIN);
+        if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
+            sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_DRAIN);
     }
     if (SLUB_OPTION(cache, cpu_partial_zero_drain) != 0 &&
         slub_tunable(&cache->cpu_partial) == 0) {
@@ -210,17 +212,18 @@ static struct slub_deactivation slub_deactivate_update(sq_cpu *cpu,
 }
 
 /* deactivate_slab: a frozen slab and the CPU's list of its free objects (may be NULL)
- * go back together. Under slab_lock a slab whose CPU gave objects back went to the
- * head. */
+ * go back together. */
 static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                             void *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_DEACTIVATE);
     struct slub_node *node = slub_node_of(cache, page);
     struct slub_deactivation done;
     bool had_remote_frees, at_head;
     slub_slab_lock(cpu, cache, page);
     had_remote_frees = slub_load(cpu, page).head != 0;
-    at_head = slub_uses_slab_lock(cache) ? first != NULL : !had_remote_frees;
+    at_head =
+        SLUB_OPTION(cache, deactivate_head) == 0 ? first != NULL : !had_remote_frees;
     if (had_remote_frees)
         sq_count(cpu, &cache->base, SLUB_DEACTIVATE_REMOTE_FREES);
     if (first != NULL && SLUB_OPTION(cache, deactivate_splice) == 0)

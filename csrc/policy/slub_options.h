@@ -77,6 +77,12 @@ enum slub_cpu_partial_unit {
     X(discard_rule, 2, 0, 2,                                                           \
       "a free that empties a slab gives it back: 0 always (to 2.6.39), 1 if "          \
       "nr_partial > min_partial (3.1, 3.2), 2 if >= (by 3.16)")                        \
+    X(free_add_tail, 1, 0, 1,                                                          \
+      "a full slab goes to its node list's tail when an object of it is freed "        \
+      "(since 2.6.24), not to the head")                                               \
+    X(deactivate_head, 1, 0, 1,                                                        \
+      "a CPU's slab goes to its node list's head: 0 if the CPU still had objects of "  \
+      "it (to 2.6.39), 1 if no other CPU freed any (since 3.1)")                       \
     X(deactivate_splice, 1, 0, 1,                                                      \
       "a CPU's free list goes back in one piece (by 5.15), not object by object")      \
     X(cpu_partial_unit, 2, 0, 2,                                                       \
@@ -88,6 +94,8 @@ enum slub_cpu_partial_unit {
       "with cpu_partial 0 an allocation takes one slab of the node, not two (6.18)")   \
     X(shrink_promote, 1, 0, 1,                                                         \
       "shrink moves slabs with at most 32 free objects first, not all by use")         \
+    X(count_cpu_partial_moves, 1, 0, 1,                                                \
+      "cpu_partial_node and cpu_partial_drain are counted (by 3.16)")                  \
     X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")  \
     X(bulk_free_reversed, 0, 0, 1,                                                     \
       "a bulk free hands on the objects of a slab last first (6.18)")

@@ -72,7 +72,8 @@ static void slub_partial_take_more(sq_cpu *cpu, struct slub_cache *cache,
         slub_freeze(cpu, cache, page);
     slub_partial_remove(cpu, node, page);
     slub_cpu_partial_put(cpu, cache, page, false);
-    sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
+    if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
+        sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
 }
 
 /* A debug cache since 6.1: one object of the slab; a full slab leaves the list. */
@@ -107,6 +108,7 @@ static inline bool slub_takes_single(const struct slub_cache *cache)
 static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cache,
                                              struct slub_node *node, void **first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_PARTIAL);
     struct sq_page *found = NULL;
     uint32_t extra = 0, objects = 0;
     if (sq_load_relaxed(cpu, &node->partial_count) == 0)

@@ -42,7 +42,7 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
         return true;
     }
     if (was_full) {
-        slub_partial_add(cpu, node, page, false);
+        slub_partial_add(cpu, node, page, SLUB_OPTION(cache, free_add_tail) == 0);
         sq_count(cpu, &cache->base, SLUB_FREE_ADD_PARTIAL);
     }
     return false;
@@ -75,6 +75,7 @@ static void slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
 static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                            void *head, void *tail, uint32_t count)
 {
+    SQ_IN_SCOPE(cpu, SLUB_FREE_SLOW);
     struct slub_node *node = slub_node_of(cache, page), *locked = NULL;
     bool to_cpu_partial, discard;
     struct slub_word old, word;

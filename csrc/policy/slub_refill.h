@@ -152,6 +152,7 @@ static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
 static void *slub_alloc_slow(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                              uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC_SLOW);
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     bool counts_success = slub_uses_slab_lock(cache);
     void *object = NULL;

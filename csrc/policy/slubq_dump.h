@@ -396,7 +396,8 @@ static bool slubq_add_objects(struct slubq_cache *cache, struct slubq_queue *que
     return true;
 }
 
-/* Up to V4 /proc/slabinfo was SLUB's: active is whatever is not free in a slab. */
+/* /proc/slabinfo is SLUB's, active is whatever is not free in a slab; its tunables are
+ * the queue and the batch. */
 static void slubq_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage)
 {
     struct slubq_cache *cache = slubq_cache_of(base);
@@ -419,6 +420,8 @@ static void slubq_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usag
     usage->object_allocated = usage->object_total - free - usage->object_queued;
     usage->slabinfo_active_objects = usage->object_total - free;
     usage->slabinfo_active_slabs = usage->slab_count;
+    usage->slabinfo_limit = cache->queue_size;
+    usage->slabinfo_batchcount = cache->batch;
 }
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiment/cache_print.h"
+
 static struct core_state *state_of(PyObject *object)
 {
     return PyType_GetModuleState(Py_TYPE(object));
@@ -25,7 +27,7 @@ sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu)
                      machine->topology.cpu_count - 1);
         return NULL;
     }
-    return machine->ops->cpu_enter(machine, (uint32_t)cpu);
+    return core_wait_for_cpu(machine, (uint32_t)cpu);
 }
 
 void core_leave_cpu(sq_cpu *cpu)
@@ -249,55 +251,19 @@ static PyObject *allocator_ksize(PyObject *object, PyObject *argument)
         self->heap->ops->ksize(self->heap, (void *)(uintptr_t)address));
 }
 
-static void print_usage(struct sq_json *json, const struct sq_cache_usage *usage)
-{
-    sq_json_unsigned(json, "slabs", usage->slab_count);
-    sq_json_unsigned(json, "slab_bytes", usage->slab_bytes);
-    sq_json_unsigned(json, "objects_total", usage->object_total);
-    sq_json_unsigned(json, "objects_allocated", usage->object_allocated);
-    sq_json_unsigned(json, "objects_queued", usage->object_queued);
-    sq_json_unsigned(json, "partial_slabs", usage->partial_slab_count);
-    sq_json_unsigned(json, "active_objs", usage->slabinfo_active_objects);
-    sq_json_unsigned(json, "active_slabs", usage->slabinfo_active_slabs);
-    sq_json_unsigned(json, "sharedavail", usage->slabinfo_shared_available);
-    sq_json_unsigned(json, "limit", usage->slabinfo_limit);
-    sq_json_unsigned(json, "batchcount", usage->slabinfo_batchcount);
-    sq_json_unsigned(json, "sharedfactor", usage->slabinfo_shared);
-}
-
-void core_print_cache(struct sq_json *json, sq_cpu *cpu, sq_cache *cache)
-{
-    struct sq_cache_usage usage = {0};
-    cache->ops->usage(cpu, cache, &usage);
-    sq_json_open_object(json, NULL);
-    sq_json_string(json, "name", cache->name);
-    sq_json_unsigned(json, "object_size", cache->object_size);
-    sq_json_unsigned(json, "size", cache->size);
-    sq_json_unsigned(json, "align", cache->align);
-    sq_json_unsigned(json, "order", cache->order);
-    sq_json_unsigned(json, "objects_per_slab", cache->slab_object_count);
-    print_usage(json, &usage);
-    sq_json_open_object(json, "counters");
-    for (uint32_t id = 0; id < cache->ops->counter_count; id++) {
-        uint64_t sum = 0;
-        for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
-            sum += cache->counters[i][id];
-        sq_json_unsigned(json, cache->ops->counters[id].name, sum);
-    }
-    sq_json_close(json);
-    sq_json_close(json);
-}
-
-static PyObject *allocator_caches(PyObject *object, PyObject *unused)
+static PyObject *allocator_caches(PyObject *object, PyObject *args)
 {
     allocator_object *self = (allocator_object *)object;
     struct sq_json json;
-    sq_cpu *cpu = core_enter_cpu(state_of(object), self->machine, 0);
-    (void)unused;
+    int with_state = 0;
+    sq_cpu *cpu;
+    if (!PyArg_ParseTuple(args, "|p:caches", &with_state))
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), self->machine, 0);
     sq_json_init(&json);
     sq_json_open_array(&json, NULL);
     SQ_LIST_EACH(link, &self->heap->caches)
-        core_print_cache(&json, cpu, SQ_LIST_ENTRY(link, sq_cache, link));
+        sq_cache_print(cpu, SQ_LIST_ENTRY(link, sq_cache, link), with_state != 0, &json);
     sq_json_close(&json);
     core_leave_cpu(cpu);
     return core_json_to_text(&json);
@@ -419,7 +385,7 @@ static PyMethodDef allocator_methods[] = {
     {"kmalloc", allocator_kmalloc, METH_VARARGS, "(cpu, size, node) -> address"},
     {"kfree", allocator_kfree, METH_VARARGS, "(cpu, address)"},
     {"ksize", allocator_ksize, METH_O, "(address) -> usable bytes"},
-    {"caches", allocator_caches, METH_NOARGS, "JSON list of all caches."},
+    {"caches", allocator_caches, METH_VARARGS, "(with_state=False) -> JSON of all caches"},
     {"check", allocator_check, METH_NOARGS, "Check every cache against itself and us."},
     {"live_count", allocator_live_count, METH_NOARGS, "Objects held by the caller."},
     {"node_of", allocator_node_of, METH_O, "(address) -> node of a live object"},

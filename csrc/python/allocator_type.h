@@ -38,8 +38,6 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
 /* Check a cache against itself and against the ledger. 0, or an error code. */
 int core_check_cache(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
                      struct sq_error *error);
-/* Geometry, usage and counters of a cache as one JSON object. */
-void core_print_cache(struct sq_json *json, sq_cpu *cpu, sq_cache *cache);
 /* Add the type Cache. */
 int core_add_cache(PyObject *module, struct core_state *state);
 

@@ -3,6 +3,7 @@
  * allocator_type.c.
  */
 #include "base/sq_json.h"
+#include "experiment/cache_print.h"
 #include "python/allocator_type.h"
 
 #include <stdlib.h>
@@ -310,17 +311,17 @@ static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
     return core_json_to_text(&json);
 }
 
-static PyObject *cache_usage(PyObject *object, PyObject *unused)
+static PyObject *cache_usage(PyObject *object, PyObject *args)
 {
     sq_cache *cache = cache_of(object);
     struct sq_json json;
+    int with_state = 0;
     sq_cpu *cpu;
-    (void)unused;
-    if (cache == NULL)
+    if (cache == NULL || !PyArg_ParseTuple(args, "|p:usage", &with_state))
         return NULL;
     cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
     sq_json_init(&json);
-    core_print_cache(&json, cpu, cache);
+    sq_cache_print(cpu, cache, with_state != 0, &json);
     core_leave_cpu(cpu);
     return core_json_to_text(&json);
 }
@@ -399,7 +400,8 @@ static PyMethodDef cache_methods[] = {
     {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},
     {"describe", cache_describe, METH_NOARGS, "JSON of the geometry and the tunables."},
     {"snapshot", cache_snapshot, METH_NOARGS, "JSON of every list and queue."},
-    {"usage", cache_usage, METH_NOARGS, "JSON of counts and counters."},
+    {"usage", cache_usage, METH_VARARGS,
+     "(with_state=False) -> JSON of counts and counters"},
     {"counters", cache_counters, METH_NOARGS, "[(name, [value of CPU 0, ...])]"},
     {"locate", cache_locate, METH_O, "(address) -> (slab, index, node)"},
     {"destroy", cache_destroy, METH_NOARGS, "-> objects that were still live"},

@@ -1,6 +1,6 @@
 /*
- * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and to
- * tell how far the run is.
+ * Whole runs: the GIL is released, and taken again every 50 ms to look for signals and
+ * to tell how far the run is.
  */
 #include "experiment/replay.h"
 
@@ -9,7 +9,7 @@
 
 #include "python/machine_type.h"
 #include "python/trace_type.h"
-#include "workload/runner.h"
+#include "python/workload.h"
 
 /* What the thread that waits for the run keeps at hand. */
 struct core_wait {
@@ -59,28 +59,10 @@ static struct sq_run_parameter *core_parse_parameters(PyObject *list, size_t *co
     return parameters;
 }
 
-/* A built-in workload by name, or a compiled one by the address of its sq_workload. */
-static const struct sq_workload *core_workload_of(PyObject *object,
-                                                  struct core_state *state)
-{
-    const struct sq_workload *workload = NULL;
-    struct sq_error error;
-    if (PyLong_Check(object)) {
-        workload = PyLong_AsVoidPtr(object);
-        if (workload == NULL && !PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "the address of the workload is 0");
-    } else {
-        const char *name = PyUnicode_AsUTF8AndSize(object, NULL);
-        if (name != NULL && (workload = sq_workload_find(name, &error)) == NULL)
-            (void)core_raise(state, &error);
-    }
-    return workload;
-}
-
 /*
  * Run `request`, or replay `trace` if it is not NULL. Fills in the request's machine,
- * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the row
- * as text.
+ * policy, options and tick. The caller keeps `machine` and `trace` alive. Returns the
+ * row as text.
  */
 static PyObject *core_run_request(struct core_state *state, sq_machine *machine,
                                   const char *policy, PyObject *options_object,
@@ -120,21 +102,25 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     PyObject *row = NULL;
     struct sq_run_request request = {0};
     struct sq_run_parameter *parameters;
+    struct core_workload meant;
     const char *policy;
     unsigned long long seed;
+    int with_caches = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOOK|O:run", &machine_object, &policy, &options,
-                          &workload, &pairs, &seed, &progress))
+    if (!PyArg_ParseTuple(args, "OsOOOK|Op:run", &machine_object, &policy, &options,
+                          &workload, &pairs, &seed, &progress, &with_caches))
         return NULL;
     machine = core_machine_of(machine_object, state);
     request.seed = seed;
-    request.workload = machine == NULL ? NULL : core_workload_of(workload, state);
-    if (request.workload == NULL || (list = PySequence_List(pairs)) == NULL)
+    request.with_caches = with_caches != 0;
+    if (machine == NULL || (list = PySequence_List(pairs)) == NULL)
         return NULL;
     parameters = core_parse_parameters(list, &request.parameter_count);
-    if (parameters != NULL) {
+    if (parameters != NULL && core_workload_parse(workload, state, &meant) == 0) {
         request.parameters = parameters;
+        request.workload = meant.workload;
         row = core_run_request(state, machine, policy, options, progress, &request, NULL);
+        core_workload_free(&meant);
     }
     free(parameters);
     Py_DECREF(list);
@@ -149,11 +135,13 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
     struct sq_trace *trace;
     const char *policy;
     unsigned long long seed;
+    int with_caches = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOK|O:replay", &machine_object, &policy, &options,
-                          &trace_object, &seed, &progress))
+    if (!PyArg_ParseTuple(args, "OsOOK|Op:replay", &machine_object, &policy, &options,
+                          &trace_object, &seed, &progress, &with_caches))
         return NULL;
     request.seed = seed;
+    request.with_caches = with_caches != 0;
     machine = core_machine_of(machine_object, state);
     trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
     if (trace == NULL)
@@ -163,63 +151,20 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
     return row;
 }
 
-/* Append the rows of a table to a list. 0, or -1 with an exception. */
-static int core_list_parameters(PyObject *list, const struct sq_workload_parameter *table,
-                                uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        PyObject *row = Py_BuildValue("sLLLs", table[i].name,
-                                      (long long)table[i].value_default,
-                                      (long long)table[i].value_min,
-                                      (long long)table[i].value_max, table[i].help);
-        int status = row == NULL ? -1 : PyList_Append(list, row);
-        Py_XDECREF(row);
-        if (status < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static PyObject *core_describe_workload(const struct sq_workload *workload)
-{
-    PyObject *list = PyList_New(0);
-    if (list == NULL)
-        return NULL;
-    if (core_list_parameters(list, workload->parameters, workload->parameter_count) < 0 ||
-        core_list_parameters(list, sq_run_parameters, SQ_RUN_PARAMETER_COUNT) < 0) {
-        Py_DECREF(list);
-        return NULL;
-    }
-    return Py_BuildValue("ssN", workload->name, workload->help, list);
-}
-
-static PyObject *core_workloads(PyObject *module, PyObject *unused)
-{
-    PyObject *list = PyList_New(0);
-    const struct sq_workload *workload;
-    (void)module;
-    (void)unused;
-    for (uint32_t n = 0; list != NULL && (workload = sq_workload_at(n)) != NULL; n++) {
-        PyObject *item = core_describe_workload(workload);
-        if (item == NULL || PyList_Append(list, item) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(item);
-    }
-    return list;
-}
-
 static PyMethodDef run_functions[] = {
     {"run", core_run, METH_VARARGS,
-     "(machine, policy, options, workload, parameters, seed, progress=None) -> JSON"},
+     "(machine, policy, options, workload, parameters, seed, progress=None, "
+     "with_caches=False) -> JSON"},
     {"replay", core_replay, METH_VARARGS,
-     "(machine, policy, options, trace, seed, progress=None) -> JSON"},
-    {"workloads", core_workloads, METH_NOARGS,
-     "[(name, help, [(parameter, default, minimum, maximum, help)])]"},
+     "(machine, policy, options, trace, seed, progress=None, with_caches=False) "
+     "-> JSON"},
     {NULL, NULL, 0, NULL},
 };
 
 int core_add_run(PyObject *module, struct core_state *state)
 {
     (void)state;
+    if (core_add_workloads(module) < 0)
+        return -1;
     return PyModule_AddFunctions(module, run_functions);
 }

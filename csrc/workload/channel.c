@@ -6,12 +6,13 @@
  *             receiving side: the queue of messages, receivers that wait for one
  *             each side has its lock (class WORKLOAD) and its lines, as the two sockets
  *             of a pair have
- *   pipe      a ring of pages under one lock; one emptied page is kept for the next write
+ *   pipe      a ring of pages under one lock; one emptied page is kept for the next
+ * write
  *
  * The kernel's order is kept: room is looked for before the message is allocated, the
  * queue is locked for a few stores, a receiver gives the charge back before it frees.
- * Departure: the charge is made with the check, under the lock, where the kernel charges
- * after allocating; so senders that ran at once do not overshoot together.
+ * Departure: the charge is made with the check, under the lock, where the kernel
+ * charges after allocating; so senders that ran at once do not overshoot together.
  */
 #include <string.h>
 
@@ -39,8 +40,8 @@ static sq_channel *channel_create(sq_task *task, uint64_t limit_bytes,
     sq_wait_queue_init(&channel->senders);
     sq_wait_queue_init(&channel->receivers);
     channel->limit_bytes = limit_bytes;
-    channel->writable_bytes = limit_bytes / 100 * wake_percent +
-                              limit_bytes % 100 * wake_percent / 100;
+    channel->writable_bytes =
+        limit_bytes / 100 * wake_percent + limit_bytes % 100 * wake_percent / 100;
     return channel;
 }
 
@@ -61,6 +62,7 @@ static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
 static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *message)
 {
     sq_cpu *cpu = sq_task_step_blocking(task);
+    env_charge_syscall(task);
     message->next = NULL;
     sq_lock_acquire(cpu, &channel->queue_lock);
     if (channel->first == NULL) {
@@ -87,6 +89,7 @@ static struct sq_message *channel_receive(sq_task *task, sq_channel *channel)
         }
         if (message != NULL || channel->is_closed) {
             sq_lock_release(cpu, &channel->queue_lock);
+            env_charge_syscall(task);
             return message;
         }
         sq_wait_sleep(task, &channel->receivers, &channel->queue_lock);
@@ -122,12 +125,12 @@ struct pipe_page {
 
 struct sq_pipe {
     _Alignas(SQ_LINE_SIZE) sq_lock lock; /* class WORKLOAD: all below */
-    uint32_t page_count;          /* of the ring; constant */
+    uint32_t page_count;                 /* of the ring; constant */
     uint32_t first_index, used_count;
     uint64_t readable_bytes;
-    struct sq_page *spare;        /* an emptied page for the next write */
+    struct sq_page *spare; /* an emptied page for the next write */
     struct sq_wait_queue readers, writers;
-    struct sq_pipe *next;         /* of the run, so that pages are given back */
+    struct sq_pipe *next; /* of the run, so that pages are given back */
     struct pipe_page ring[];
 };
 
@@ -174,8 +177,8 @@ static struct pipe_page *pipe_room(sq_pipe *pipe, size_t bytes)
     return last;
 }
 
-/* Allocate the page that the next write needs. Requires no lock held: the page allocator
- * may ask other CPUs. */
+/* Allocate the page that the next write needs. Requires no lock held: the page
+ * allocator may ask other CPUs. */
 static void pipe_add_spare(sq_task *task, sq_pipe *pipe)
 {
     sq_cpu *cpu = task->cpu;
@@ -212,6 +215,7 @@ static void pipe_check_bytes(sq_task *task, size_t bytes)
 static void pipe_write(sq_task *task, sq_pipe *pipe, const void *source, size_t bytes)
 {
     pipe_check_bytes(task, bytes);
+    env_charge_syscall(task);
     for (;;) {
         sq_cpu *cpu = sq_task_step_blocking(task);
         struct pipe_page *room;
@@ -236,8 +240,8 @@ static void pipe_write(sq_task *task, sq_pipe *pipe, const void *source, size_t 
     }
 }
 
-/* The first page was read to its end. Returns it if it is not kept. Wakes the writers if
- * the ring was full. */
+/* The first page was read to its end. Returns it if it is not kept. Wakes the writers
+ * if the ring was full. */
 static struct sq_page *pipe_drop_first(sq_cpu *cpu, sq_pipe *pipe)
 {
     struct sq_page *page = pipe->ring[pipe->first_index].page;
@@ -267,6 +271,7 @@ static void pipe_read(sq_task *task, sq_pipe *pipe, void *target, size_t bytes)
 {
     size_t done = 0;
     pipe_check_bytes(task, bytes);
+    env_charge_syscall(task);
     while (done < bytes) {
         sq_cpu *cpu = sq_task_step_blocking(task);
         struct sq_page *emptied = NULL;

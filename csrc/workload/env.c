@@ -2,16 +2,14 @@
  * The environment of a workload: objects, tasks, time, and the run around them. Part of
  * unit/workload_<machine>.c.
  *
- * A call costs one load (is the run over?), one decrement (is the slice?), one decrement
- * (is this one timed?) and one count beside what it is for. About one call in
+ * A call costs one load (is the run over?), one decrement (is the slice?), one
+ * decrement (is this one timed?) and one count beside what it is for. About one call in
  * `latency_interval` is timed, at random gaps so that no rhythm of the workload is
  * followed; the cost of reading the clock is taken off.
  */
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "machine/native_machine.h"
 #include "workload/env.h"
 
 #define ENV_INLINE inline __attribute__((always_inline))
@@ -26,13 +24,33 @@ static const struct sq_env env_table;
 
 static uint64_t env_now_ns(sq_task *task)
 {
-    (void)task;
-    return sq_native_now_ns();
+    return sq_now_ns(task->cpu);
+}
+
+static void env_mark(sq_task *task, bool is_end)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (runner->mark != NULL)
+        runner->mark(runner, is_end);
+    if (is_end)
+        runner->end_ns = env_now_ns(task);
+    else
+        runner->start_ns = env_now_ns(task);
 }
 
 static void env_start_clock(sq_task *task)
 {
-    env_of(task)->runner->start_ns = env_now_ns(task);
+    struct sq_runner *runner = env_of(task)->runner;
+    if (env_of(task)->warmup_operations == 0)
+        env_mark(task, false);
+    __atomic_store_n(&runner->clock_is_stopped, false, __ATOMIC_RELAXED);
+}
+
+static void env_charge_syscall(sq_task *task)
+{
+    sq_scope_enter(task->cpu, SYSCALL);
+    sq_charge_ns(task->cpu, env_of(task)->syscall_ns);
+    sq_scope_leave(task->cpu, SYSCALL);
 }
 
 static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
@@ -45,8 +63,8 @@ static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
-                       "workload %.60s: %.300s",
-                       env_of(task)->runner->workload->name, message);
+                       "workload %.60s: %.300s", env_of(task)->runner->workload->name,
+                       message);
     env_fail(task, &error);
 }
 
@@ -55,7 +73,7 @@ static void env_lock(sq_task *task)
 {
     struct env_run *run = env_of(task);
     while (pthread_mutex_trylock(&run->mutex) != 0) {
-        sq_cpu_poll(task->cpu);
+        sq_cpu_relax(task->cpu);
         (void)sched_yield();
     }
 }
@@ -70,14 +88,15 @@ static void *env_memory(sq_task *task, size_t bytes)
     struct env_run *run = env_of(task);
     size_t total = sq_align_up(bytes, SQ_LINE_SIZE) + SQ_LINE_SIZE;
     struct env_block *block =
-        bytes > SIZE_MAX / 2 ? NULL : aligned_alloc(SQ_LINE_SIZE, total);
+        bytes > SIZE_MAX / 2 ? NULL
+                             : sq_shared_alloc(run->runner->machine, total);
     if (block == NULL) {
         struct sq_error error;
         (void)sq_error_set(&error, SQ_E_MEMORY,
                            "the host has no %zu bytes for the workload", bytes);
         env_fail(task, &error);
     }
-    memset(block, 0, total);
+    block->bytes = total;
     env_lock(task);
     block->next = run->blocks;
     run->blocks = block;
@@ -108,12 +127,12 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     struct sq_error error;
     const sq_machine *machine = task->cpu->machine;
     int32_t asked = node == SQ_NODE_ANY ? (int32_t)task->cpu->node : node;
-    (void)sq_error_set(&error, SQ_E_MEMORY,
-                       "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-                       "none of the %u nodes of %llu bytes has the pages",
-                       bytes, cache != NULL ? cache->name : "kmalloc", asked,
-                       task->cpu->index, machine->topology.node_count,
-                       (unsigned long long)machine->node_bytes);
+    (void)sq_error_set(
+        &error, SQ_E_MEMORY,
+        "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
+        "none of the %u nodes of %llu bytes has the pages",
+        bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
+        machine->topology.node_count, (unsigned long long)machine->node_bytes);
     env_fail(task, &error);
 }
 
@@ -133,9 +152,10 @@ static uint32_t env_gap(struct env_run *run, struct sq_runner_cpu *own)
     return 1 + sq_rng_below(&own->rng, 2 * interval - 1);
 }
 
-static uint64_t env_elapsed_ns(const struct env_run *run, uint64_t start_ns)
+static uint64_t env_elapsed_ns(const struct env_run *run, const sq_cpu *cpu,
+                               uint64_t start_ns)
 {
-    uint64_t elapsed_ns = sq_native_now_ns() - start_ns;
+    uint64_t elapsed_ns = sq_now_ns(cpu) - start_ns;
     return elapsed_ns - sq_min_u64(elapsed_ns, run->clock_cost_ns);
 }
 
@@ -144,14 +164,15 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
                                                      int32_t node)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
-    uint64_t start_ns = sq_native_now_ns();
+    uint64_t start_ns = sq_now_ns(cpu);
     void *memory = env_ask(run, cpu, cache, bytes, node);
-    uint64_t elapsed_ns = env_elapsed_ns(run, start_ns);
+    uint64_t elapsed_ns = env_elapsed_ns(run, cpu, start_ns);
     own->alloc_countdown = env_gap(run, own);
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
         own->requested_bytes += bytes;
-        own->slot_bytes += cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
+        own->slot_bytes +=
+            cache != NULL ? cache->size : run->ops->ksize(run->heap, memory);
     }
     return memory;
 }
@@ -215,15 +236,14 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
         run->ops->kfree(cpu, run->heap, memory);
 }
 
-static __attribute__((noinline)) void env_give_back_timed(struct env_run *run,
-                                                          sq_cpu *cpu, sq_cache *cache,
-                                                          void *memory)
+static __attribute__((noinline)) void
+env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
-    uint64_t start_ns = sq_native_now_ns();
+    uint64_t start_ns = sq_now_ns(cpu);
     env_give_back(run, cpu, cache, memory);
     if (run->runner->run_values[SQ_RUN_latency_interval] > 0)
-        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, start_ns));
+        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, cpu, start_ns));
     own->free_countdown = env_gap(run, own);
 }
 
@@ -250,11 +270,37 @@ static void env_kfree(sq_task *task, void *memory)
         env_release(task, NULL, memory);
 }
 
+static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    if (run->ops->alloc_bulk(cpu, cache, 0, count, objects) != count)
+        env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
+    run->cpus[cpu->index].allocations += count;
+}
+
+static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    if (count == 0)
+        return;
+    run->ops->free_bulk(cpu, cache, count, objects);
+    run->cpus[cpu->index].frees += count;
+}
+
 static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 {
     const unsigned char *byte = address;
     uint64_t sum = 0;
-    sq_touch_read(sq_task_step(task), address, bytes);
+    sq_cpu *cpu = sq_task_step(task);
+    sq_scope_enter(cpu, COPY);
+    sq_touch_read(cpu, address, bytes);
+    sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, byte, sizeof(word));
@@ -268,7 +314,12 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 
 static void env_touch_write(sq_task *task, void *address, size_t bytes)
 {
-    sq_touch_write(sq_task_step(task), address, bytes);
+    sq_cpu *cpu = sq_task_step(task);
+    sq_scope_enter(cpu, COPY);
+    sq_touch_write(cpu, address, bytes);
+    sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     memset(address, 0x5A, bytes);
     __asm__ volatile("" : : "r"(address) : "memory");
 }
@@ -318,8 +369,8 @@ static bool env_should_stop(sq_task *task)
 {
     if (task->is_told_to_stop)
         sq_task_abandon(task);
-    sq_cpu_poll(task->cpu);
-    task->is_told_to_stop = sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    sq_cpu_relax(task->cpu);
+    task->is_told_to_stop = sq_sched_is_stopped(task->sched);
     return task->is_told_to_stop;
 }
 
@@ -334,12 +385,84 @@ static void env_yield(sq_task *task)
     sq_task_yield(task);
 }
 
+static void env_sleep_until(sq_task *task, uint64_t time_ns)
+{
+    (void)sq_task_step_blocking(task);
+    sq_task_sleep_until(task, time_ns);
+}
+
+/* Requires the lock: `end_ns` is written by whoever comes. */
+static void env_end_clock(sq_task *task)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED) &&
+        !sq_sched_is_stopped(task->sched))
+        runner->end_ns = env_now_ns(task);
+}
+
+static void env_stop_clock(sq_task *task)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct env_run *run = env_of(task);
+    sq_lock_acquire(cpu, &run->lock);
+    env_mark(task, true);
+    __atomic_store_n(&run->runner->clock_is_stopped, true, __ATOMIC_RELAXED);
+    sq_lock_release(cpu, &run->lock);
+}
+
+static uint32_t env_latency_path(sq_task *task, const char *name)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    uint32_t path = 0;
+    (void)sq_task_step(task);
+    env_lock(task);
+    while (path < runner->latency_path_count &&
+           strcmp(runner->latency_path_name[path], name) != 0)
+        path++;
+    if (path < SQ_LATENCY_PATHS_MAX) {
+        runner->latency_path_name[path] = name;
+        if (path == runner->latency_path_count)
+            runner->latency_path_count++;
+    }
+    env_unlock(task);
+    if (path == SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "more paths than SQ_LATENCY_PATHS_MAX are named");
+    return path;
+}
+
+static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    if (path >= SQ_LATENCY_PATHS_MAX)
+        env_fail_message(task, "a latency is given to a path without a name");
+    sq_histogram_add(&env_of(task)->cpus[cpu->index].latency_ns[path], ns);
+}
+
+/* On a real machine the time passes by itself; on a simulated one it is charged. */
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
+    sq_charge_ns(sq_task_step(task), ns);
     do
         sq_cpu_poll(sq_task_step_blocking(task));
     while (env_now_ns(task) - start_ns < ns);
+}
+
+/* Begin or end measuring where `operations` more pass the edge of the window. Only one task
+ * passes an edge. */
+static void env_watch_window(sq_task *task, uint64_t operations)
+{
+    struct env_run *run = env_of(task);
+    uint64_t before =
+        __atomic_fetch_add(&run->window_operations, operations, __ATOMIC_RELAXED);
+    uint64_t after = before + operations, begin = run->warmup_operations;
+    uint64_t end = begin + run->measure_operations;
+    if (begin > 0 && before < begin && after >= begin)
+        env_mark(task, false);
+    if (run->measure_operations > 0 && before < end && after >= end) {
+        env_mark(task, true);
+        sq_sched_finish(run->sched);
+    }
 }
 
 static void env_progress(sq_task *task, uint64_t operations)
@@ -347,6 +470,8 @@ static void env_progress(sq_task *task, uint64_t operations)
     sq_cpu *cpu = sq_task_step_blocking(task);
     uint64_t *done = &env_of(task)->cpus[cpu->index].operations;
     __atomic_store_n(done, *done + operations, __ATOMIC_RELAXED);
+    if (env_of(task)->warmup_operations + env_of(task)->measure_operations > 0)
+        env_watch_window(task, operations);
 }
 
 static void env_expect(sq_task *task, uint64_t operations)
@@ -367,7 +492,7 @@ static void env_child_ended(sq_task *task)
 {
     struct env_run *run = env_of(task);
     sq_lock_acquire(task->cpu, &run->lock);
-    run->runner->end_ns = env_now_ns(task);
+    env_end_clock(task);
     if (--run->child_count == 0)
         (void)sq_wait_wake(task->cpu, &run->parent, 1);
     sq_lock_release(task->cpu, &run->lock);
@@ -380,7 +505,8 @@ static void env_child_main(sq_task *task, void *argument)
     env_child_ended(task);
 }
 
-static void env_spawn(sq_task *task, sq_workload_main *main, void *argument, int32_t cpu)
+static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
+                      int32_t cpu)
 {
     struct env_run *run = env_of(task);
     sq_cpu *own = sq_task_step(task);
@@ -462,6 +588,12 @@ static const struct sq_env env_table = {
     .pipe_read = pipe_read,
     .wait = sync_wait,
     .wake = sync_wake,
+    .alloc_bulk = env_alloc_bulk,
+    .free_bulk = env_free_bulk,
+    .latency_path = env_latency_path,
+    .latency = env_latency,
+    .stop_clock = env_stop_clock,
+    .sleep_until = env_sleep_until,
 };
 
 /* ---- the run ---- */
@@ -476,38 +608,43 @@ static bool env_tick(void *argument)
         return false;
     for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++)
         done += __atomic_load_n(&run->cpus[i].operations, __ATOMIC_RELAXED);
-    return runner->tick(runner->tick_argument,
-                        expected > 0 ? (double)sq_min_u64(done, expected) /
-                                           (double)expected
-                                     : 0.0);
+    return runner->tick(
+        runner->tick_argument,
+        expected > 0 ? (double)sq_min_u64(done, expected) / (double)expected : 0.0);
 }
 
 /* The cheapest of many readings of the clock. */
-static uint64_t env_measure_clock(void)
+static uint64_t env_measure_clock(const sq_cpu *cpu)
 {
     uint64_t best_ns = UINT64_MAX;
     for (int i = 0; i < 256; i++) {
-        uint64_t start_ns = sq_native_now_ns();
-        best_ns = sq_min_u64(best_ns, sq_native_now_ns() - start_ns);
+        uint64_t start_ns = sq_now_ns(cpu);
+        best_ns = sq_min_u64(best_ns, sq_now_ns(cpu) - start_ns);
     }
     return best_ns;
 }
 
+#define ENV_RULE(name, value, minimum, maximum, help) runner->run_values[SQ_RUN_##name],
+
 static struct env_run *env_create(struct sq_runner *runner)
 {
-    struct env_run *run = aligned_alloc(SQ_LINE_SIZE, sizeof(*run));
+    struct env_run *run = sq_shared_alloc(runner->machine, sizeof(*run));
     struct sq_sched_config config = {
         .slice_calls = (uint32_t)runner->run_values[SQ_RUN_slice_calls],
         .wake_affine = runner->run_values[SQ_RUN_wake_affine] != 0,
+        .rules = {SQ_SCHED_RULES(ENV_RULE)},
     };
     if (run == NULL)
         return NULL;
-    memset(run, 0, sizeof(*run));
     run->runner = runner;
     run->heap = runner->heap;
     run->ops = runner->heap->ops;
     run->cpus = runner->cpus;
-    run->clock_cost_ns = env_measure_clock();
+    if (runner->run_values[SQ_RUN_syscall_ns] > 0)
+        run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
+    run->warmup_operations = (uint64_t)runner->run_values[SQ_RUN_warmup_operations];
+    run->measure_operations = (uint64_t)runner->run_values[SQ_RUN_measure_operations];
+    run->clock_cost_ns = env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
     (void)pthread_mutex_init(&run->mutex, NULL);
     sq_lock_init(&run->lock, SQ_LOCK_WAIT);
     sq_wait_queue_init(&run->parent);
@@ -517,7 +654,7 @@ static struct env_run *env_create(struct sq_runner *runner)
     }
     run->sched = sq_sched_create(runner->machine, &config);
     if (run->sched == NULL) {
-        free(run);
+        sq_shared_free(runner->machine, run, sizeof(*run));
         return NULL;
     }
     return run;
@@ -532,10 +669,10 @@ static void env_destroy(sq_cpu *cpu, struct env_run *run)
     while (run->blocks != NULL) {
         struct env_block *block = run->blocks;
         run->blocks = block->next;
-        free(block);
+        sq_shared_free(cpu->machine, block, block->bytes);
     }
     (void)pthread_mutex_destroy(&run->mutex);
-    free(run);
+    sq_shared_free(cpu->machine, run, sizeof(*run));
 }
 
 static void env_seed(struct env_run *run)

@@ -13,10 +13,10 @@
  *
  * data_bytes by release, x86-64: 440 (2.6.22 to 2.6.27), 600 to 624 (2.6.28 to 2.6.33),
  * 472 (2.6.34, 2.6.35), 448 (3.2 and later). head_bytes: 192 to 232; the slot is 256.
- * A message is charged as what its two objects take (skb->truesize), by default 512 + 256:
- * at the default limit a socket holds 278 messages.
+ * A message is charged as what its two objects take (skb->truesize), by default 512 +
+ * 256: at the default limit a socket holds 278 messages.
  */
-#include "slabq/workload.h"
+#include "workload/hackbench.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,8 @@
     X(data_bytes, 448, 1, 65536, "size of the kmalloc of a message")                   \
     X(head_bytes, 232, 16, 4096, "size of an object of skbuff_head_cache")             \
     X(charge_bytes, 768, 1, 1048576, "charged to the socket a message (truesize)")     \
-    X(sndbuf_bytes, 212992, 1, 1073741824, "limit of a socket (net.core.wmem_default)") \
+    X(sndbuf_bytes, 212992, 1, 1073741824,                                             \
+      "limit of a socket (net.core.wmem_default)")                                     \
     X(wake_percent, 25, 0, 100, "senders wait until at most so much is charged")       \
     X(pipe, 0, 0, 1, "1: pipes in place of sockets")                                   \
     X(pipe_pages, 16, 1, 256, "pages of a pipe")                                       \
@@ -51,6 +52,7 @@ struct hackbench {
     sq_barrier *start;
     sq_channel **channels; /* one a receiver, group after group; NULL with pipes */
     sq_pipe **pipes;
+    uint64_t running_count; /* tasks that have not ended; atomic */
 };
 
 /* The head of a message: the kernel's sk_buff, as far as we need it. */
@@ -61,7 +63,7 @@ struct hackbench_head {
 
 /* One task: `index` is the sender's group or the receiver's socket. */
 struct hackbench_task {
-    const struct hackbench *bench;
+    struct hackbench *bench;
     uint64_t index;
 };
 
@@ -81,7 +83,8 @@ static void hackbench_send(const struct sq_env *env, sq_task *task,
     env->channel_send(task, channel, &head->link);
 }
 
-/* A socket's read: take the message, copy, give the charge back, free data, free head. */
+/* A socket's read: take the message, copy, give the charge back, free data, free head.
+ */
 static void hackbench_receive(const struct sq_env *env, sq_task *task,
                               const struct hackbench *bench, sq_channel *channel)
 {
@@ -94,10 +97,24 @@ static void hackbench_receive(const struct sq_env *env, sq_task *task,
     env->free(task, bench->head_cache, head);
 }
 
+/* Called by each task at its end. The last one ends the measuring, for hackbench can be a
+ * part of a workload whose other tasks go on a little longer. */
+static void hackbench_end(const struct sq_env *env, sq_task *task, struct hackbench *bench)
+{
+    if (__atomic_sub_fetch(&bench->running_count, 1, __ATOMIC_ACQ_REL) == 0)
+        env->stop_clock(task);
+}
+
+uint64_t sq_hackbench_running_count(const void *state)
+{
+    const struct hackbench *bench = state;
+    return __atomic_load_n(&bench->running_count, __ATOMIC_ACQUIRE);
+}
+
 static void hackbench_sender(const struct sq_env *env, sq_task *task, void *argument)
 {
     const struct hackbench_task *self = argument;
-    const struct hackbench *bench = self->bench;
+    struct hackbench *bench = self->bench;
     int64_t fds = bench->values[PARAMETER_fds];
     uint64_t first = self->index * (uint64_t)fds;
     size_t bytes = (size_t)bench->values[PARAMETER_message_bytes];
@@ -112,12 +129,13 @@ static void hackbench_sender(const struct sq_env *env, sq_task *task, void *argu
                 hackbench_send(env, task, bench, bench->channels[i]);
         }
     }
+    hackbench_end(env, task, bench);
 }
 
 static void hackbench_receiver(const struct sq_env *env, sq_task *task, void *argument)
 {
     const struct hackbench_task *self = argument;
-    const struct hackbench *bench = self->bench;
+    struct hackbench *bench = self->bench;
     size_t bytes = (size_t)bench->values[PARAMETER_message_bytes];
     int64_t count = bench->values[PARAMETER_loops] * bench->values[PARAMETER_fds];
     char message[4096];
@@ -129,6 +147,7 @@ static void hackbench_receiver(const struct sq_env *env, sq_task *task, void *ar
             hackbench_receive(env, task, bench, bench->channels[self->index]);
         env->progress(task, 1);
     }
+    hackbench_end(env, task, bench);
 }
 
 static void hackbench_make_sockets(const struct sq_env *env, sq_task *task,
@@ -143,9 +162,9 @@ static void hackbench_make_sockets(const struct sq_env *env, sq_task *task,
                 env->pipe_create(task, (uint32_t)values[PARAMETER_pipe_pages]);
         return;
     }
-    bench->head_cache =
-        env->cache_create(task, "skbuff_head_cache", (size_t)values[PARAMETER_head_bytes],
-                          0, SQ_WORKLOAD_HWCACHE_ALIGN);
+    bench->head_cache = env->cache_create(task, "skbuff_head_cache",
+                                          (size_t)values[PARAMETER_head_bytes], 0,
+                                          SQ_WORKLOAD_HWCACHE_ALIGN);
     bench->channels = env->memory(task, count * sizeof(sq_channel *));
     for (uint64_t i = 0; i < count; i++)
         bench->channels[i] =
@@ -160,9 +179,10 @@ static void hackbench_check(const struct sq_env *env, sq_task *task,
     int64_t room = values[PARAMETER_pipe] != 0 ? 4096 : values[PARAMETER_data_bytes];
     if (values[PARAMETER_message_bytes] <= room)
         return;
-    (void)snprintf(text, sizeof(text),
-                   "message_bytes is %lld: accepted are 1 to %lld, what data_bytes holds",
-                   (long long)values[PARAMETER_message_bytes], (long long)room);
+    (void)snprintf(
+        text, sizeof(text),
+        "message_bytes is %lld: accepted are 1 to %lld, what data_bytes holds",
+        (long long)values[PARAMETER_message_bytes], (long long)room);
     env->fail(task, text);
 }
 
@@ -178,6 +198,7 @@ static void *hackbench_setup(const struct sq_env *env, sq_task *task,
     hackbench_check(env, task, values);
     memcpy(bench->values, values, sizeof(bench->values));
     hackbench_make_sockets(env, task, bench);
+    bench->running_count = groups * fds * 2;
     bench->start = env->barrier_create(task, (uint32_t)(groups * fds * 2), true);
     env->expect(task, groups * fds * fds * (uint64_t)values[PARAMETER_loops]);
     for (uint64_t group = 0; group < groups; group++) {
@@ -192,7 +213,6 @@ static void *hackbench_setup(const struct sq_env *env, sq_task *task,
     return bench;
 }
 
-extern const struct sq_workload sq_workload_hackbench;
 const struct sq_workload sq_workload_hackbench = {
     .abi = SQ_WORKLOAD_ABI,
     .name = "hackbench",

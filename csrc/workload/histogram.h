@@ -1,6 +1,6 @@
 /*
- * A histogram of times with logarithmic buckets: sixteen a power of two, so a percentile
- * is right to 1/16, and exact below 16.
+ * A histogram of times with logarithmic buckets: sixteen a power of two, so a
+ * percentile is right to 1/16, and exact below 16.
  */
 #ifndef SQ_HISTOGRAM_H
 #define SQ_HISTOGRAM_H
@@ -9,11 +9,12 @@
 
 #include "base/sq_bits.h"
 
-#define SQ_HISTOGRAM_SUB_BITS     4u
-#define SQ_HISTOGRAM_BUCKET_COUNT ((64u - SQ_HISTOGRAM_SUB_BITS + 1) << SQ_HISTOGRAM_SUB_BITS)
+#define SQ_HISTOGRAM_SUB_BITS 4u
+#define SQ_HISTOGRAM_BUCKET_COUNT                                                      \
+    ((64u - SQ_HISTOGRAM_SUB_BITS + 1) << SQ_HISTOGRAM_SUB_BITS)
 
 struct sq_histogram {
-    uint64_t count, max;
+    uint64_t count, max, sum;
     uint64_t bucket[SQ_HISTOGRAM_BUCKET_COUNT];
 };
 
@@ -41,6 +42,7 @@ static inline void sq_histogram_add(struct sq_histogram *histogram, uint64_t val
 {
     histogram->bucket[sq_histogram_bucket_of(value)]++;
     histogram->count++;
+    histogram->sum += value;
     histogram->max = sq_max_u64(histogram->max, value);
 }
 
@@ -50,6 +52,7 @@ static inline void sq_histogram_merge(struct sq_histogram *into,
     for (uint32_t i = 0; i < SQ_HISTOGRAM_BUCKET_COUNT; i++)
         into->bucket[i] += from->bucket[i];
     into->count += from->count;
+    into->sum += from->sum;
     into->max = sq_max_u64(into->max, from->max);
 }
 

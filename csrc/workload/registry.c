@@ -4,7 +4,14 @@
 
 #include "workload/runner.h"
 
-#define WORKLOADS(X) X(sq_workload_hackbench)
+#define WORKLOADS(X)                                                                   \
+    X(sq_workload_hackbench)                                                           \
+    X(sq_workload_tcp_rr)                                                              \
+    X(sq_workload_tbench)                                                              \
+    X(sq_workload_kmalloc)                                                             \
+    X(sq_workload_producer_consumer)                                                   \
+    X(sq_workload_churn)                                                               \
+    X(sq_workload_cyclictest)
 
 #define WORKLOAD_DECLARE(workload) extern const struct sq_workload workload;
 WORKLOADS(WORKLOAD_DECLARE)
@@ -32,7 +39,7 @@ const struct sq_workload *sq_workload_find(const char *name, struct sq_error *er
         (void)snprintf(known + length, sizeof(known) - length, "%s%s",
                        length > 0 ? ", " : "", workloads[i]->name);
     }
-    (void)sq_error_set(error, SQ_E_PARAMETER, "workload is %.60s: accepted are %s", name,
-                       known);
+    (void)sq_error_set(error, SQ_E_PARAMETER, "workload is %.60s: accepted are %s",
+                       name, known);
     return NULL;
 }

@@ -1,8 +1,8 @@
 /*
  * Waiting: barriers, and sleeping on a word. Part of unit/workload_<machine>.c.
  *
- * A word has no memory of its own for its sleepers: they are in one of a fixed number of
- * buckets, by the word's address, and each task says in its sleep what it waits for.
+ * A word has no memory of its own for its sleepers: they are in one of a fixed number
+ * of buckets, by the word's address, and each task says in its sleep what it waits for.
  */
 #include "workload/env.h"
 
@@ -42,7 +42,8 @@ static bool sync_barrier_wait(sq_task *task, sq_barrier *barrier)
 
 static struct env_wait_bucket *sync_bucket_of(struct env_run *run, const uint64_t *word)
 {
-    uint64_t hash = ((uintptr_t)word >> 3) * UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t place = sq_place_of(run->runner->machine, word);
+    uint64_t hash = (place >> 3) * UINT64_C(0x9E3779B97F4A7C15);
     return &run->buckets[(hash >> 32) % ENV_WAIT_BUCKET_COUNT];
 }
 
@@ -68,7 +69,7 @@ static void sync_wake(sq_task *task, const uint64_t *word)
     struct sq_wait_queue woken;
     sq_wait_queue_init(&woken);
     sq_lock_acquire(cpu, &bucket->lock);
-    SQ_LIST_EACH_SAFE(link, next, &bucket->sleepers.tasks) {
+    SQ_LIST_EACH_SAFE (link, next, &bucket->sleepers.tasks) {
         if (SQ_LIST_ENTRY(link, sq_task, link)->waits_for == word)
             sq_list_move_tail(link, &woken.tasks);
     }

@@ -1,10 +1,10 @@
 /*
  * slabq/workload.h -- what a workload is written on, slabq's own and yours.
  *
- * A workload is a set of tasks, each a plain blocking loop in C, that calls the functions
- * of a `struct sq_env`. The run decides which policy and which machine are behind them,
- * so a workload is compiled once and runs on all. Include this header and the C library,
- * define one `struct sq_workload`, and hand its address to slabq:
+ * A workload is a set of tasks, each a plain blocking loop in C, that calls the
+ * functions of a `struct sq_env`. The run decides which policy and which machine are
+ * behind them, so a workload is compiled once and runs on all. Include this header and
+ * the C library, define one `struct sq_workload`, and hand its address to slabq:
  *
  *   static void worker(const struct sq_env *env, sq_task *task, void *cache)
  *   {
@@ -34,13 +34,13 @@
  *   };
  *
  * Rules
- *   - Every call takes the task that makes it. A task's CPU can change only inside a call
- *     that may block; which these are is said below.
+ *   - Every call takes the task that makes it. A task's CPU can change only inside a
+ *     call that may block; which these are is said below.
  *   - No call that makes something fails: the run ends instead, with a message.
  *   - A run can end at any call (memory gone, stopped by its user): the call then never
  *     returns. So what must be given back comes from env->memory, and is, by the run.
- *   - Task stacks are small (64 KiB). Tasks keep nothing in thread-local storage across a
- *     call that may block (errno included), and do not block in the host.
+ *   - Task stacks are small (64 KiB). Tasks keep nothing in thread-local storage across
+ *     a call that may block (errno included), and do not block in the host.
  *   - A loop without any call of the environment cannot be stopped.
  */
 #ifndef SLABQ_WORKLOAD_H
@@ -54,6 +54,8 @@
 
 #define SQ_ANY_CPU  (-1)
 #define SQ_ANY_NODE (-1)
+
+#define SQ_LATENCY_PATHS_MAX 4u
 
 /* Flags of env->cache_create. */
 #define SQ_WORKLOAD_HWCACHE_ALIGN 1u
@@ -98,7 +100,8 @@ struct sq_env {
     /* True: the run is over, and the next call will not return. For loops that make no
      * other call for long. */
     bool (*should_stop)(sq_task *task);
-    /* End the run with this message; from setup it says which parameter is not accepted. */
+    /* End the run with this message; from setup it says which parameter is not
+     * accepted. */
     void (*fail)(sq_task *task, const char *message);
     /* The workload's `argument`. */
     void *(*argument)(sq_task *task);
@@ -134,27 +137,47 @@ struct sq_env {
      * A channel is one direction of a stream socket. A sender first reserves: it waits
      * while `limit_bytes` or more are charged (sk_sndbuf), then charges its message; so
      * one message may go beyond the limit. A receiver takes the oldest message, waiting
-     * for one, and releases its charge when it is done with it. Waiting senders are woken,
-     * all of them, when at most `wake_percent` of the limit is charged (a socket is called
-     * writable again at 25).
+     * for one, and releases its charge when it is done with it. Waiting senders are
+     * woken, all of them, when at most `wake_percent` of the limit is charged (a socket
+     * is called writable again at 25).
      */
     void (*channel_reserve)(sq_task *task, sq_channel *channel, uint64_t bytes);
-    void (*channel_send)(sq_task *task, sq_channel *channel, struct sq_message *message);
+    void (*channel_send)(sq_task *task, sq_channel *channel,
+                         struct sq_message *message);
     /* NULL: closed and empty. */
     struct sq_message *(*channel_receive)(sq_task *task, sq_channel *channel);
     void (*channel_release)(sq_task *task, sq_channel *channel, uint64_t bytes);
     void (*channel_close)(sq_task *task, sq_channel *channel);
 
-    /* A pipe of whole pages from the page allocator: small writes fill up the last page,
-     * a page that was read goes back but for one that is kept. Each call moves exactly
-     * `bytes`, at most one page. */
+    /* A pipe of whole pages from the page allocator: small writes fill up the last
+     * page, a page that was read goes back but for one that is kept. Each call moves
+     * exactly `bytes`, at most one page. */
     void (*pipe_write)(sq_task *task, sq_pipe *pipe, const void *source, size_t bytes);
     void (*pipe_read)(sq_task *task, sq_pipe *pipe, void *target, size_t bytes);
 
-    /* Sleep while *word == value, looked at again after each wake; and wake all who sleep
-     * on a word. Change the word (an atomic store) before waking. */
+    /* Sleep while *word == value, looked at again after each wake; and wake all who
+     * sleep on a word. Change the word (an atomic store) before waking. */
     void (*wait)(sq_task *task, const uint64_t *word, uint64_t value);
     void (*wake)(sq_task *task, const uint64_t *word);
+
+    /* ---- more calls that keep the task on its CPU ---- */
+
+    /* `count` objects at once, and back: kmem_cache_alloc_bulk, kmem_cache_free_bulk. */
+    void (*alloc_bulk)(sq_task *task, sq_cache *cache, size_t count, void **objects);
+    void (*free_bulk)(sq_task *task, sq_cache *cache, size_t count, void **objects);
+    /* Times of your own in the result's latency_ns: name a path (mostly from setup, at
+     * most SQ_LATENCY_PATHS_MAX of them), then add times to it. The name must live as long
+     * as the run; "alloc" and "free" are taken. */
+    uint32_t (*latency_path)(sq_task *task, const char *name);
+    void (*latency)(sq_task *task, uint32_t path, uint64_t ns);
+    /* Measuring ends now, whatever goes on; of several calls the last one counts. */
+    void (*stop_clock)(sq_task *task);
+
+    /* ---- one more that may block ---- */
+
+    /* Sleep until the machine's clock shows `time_ns`. The task is woken on the CPU it
+     * slept on and goes before those that wait there, as one of real-time priority. */
+    void (*sleep_until)(sq_task *task, uint64_t time_ns);
 };
 
 struct sq_workload_parameter {
@@ -178,8 +201,8 @@ struct sq_workload {
      * is given.
      */
     void *(*setup)(const struct sq_env *env, sq_task *task, const int64_t *values);
-    /* After all tasks have ended, outside the measured time; may be NULL. Not called when
-     * the run ends early. */
+    /* After all tasks have ended, outside the measured time; may be NULL. Not called
+     * when the run ends early. */
     void (*teardown)(const struct sq_env *env, sq_task *task, void *state);
     void *argument; /* whatever setup needs beside numbers; env->argument gives it */
 };

@@ -106,7 +106,7 @@ PRIMITIVES = re.compile(
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils' nm is not installed")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler named cc")
-@pytest.mark.parametrize("policy", ["slab", "slub", "slubq"])
+@pytest.mark.parametrize("policy", ["slab", "slub", "slubq", "sheaves"])
 def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
     target = tmp_path / "unit.o"
     unit = CSRC / "unit" / f"{policy}_native.c"

@@ -22,12 +22,14 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 PATTERNS = ("pair", "batch", "handoff", "churn")
 PEERS = {"jemalloc": "jemalloc", "mimalloc": "mimalloc", "tcmalloc": "tcmalloc_minimal"}
-POLICIES = ("slab", "slub", "slub+q")
+POLICIES = ("slab", "slub", "slub+q", "sheaves")
 # What a policy needs of the core: no workloads, no Python.
 SOURCES = ("base/*.c", "machine/*.c", "unit/*.c", "experiment/heap.c")
 # Compiled through unit/, or only with workloads.
 LEFT_OUT = {"pages.c", "sched.c", "sched_sim.c"}
-LEFT_OUT |= {f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")}
+LEFT_OUT |= {
+    f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")
+}
 
 
 def build(folder: str) -> str:

@@ -219,6 +219,7 @@ static void make_heap(struct subject *subject, const char *policy, int with_cach
     config.topology.distance[0][0] = 10;
     spec.flags = SQ_CACHE_HWCACHE_ALIGN;
     sq_options_init(&options);
+    options.sheaves.sheaf_all_caches = 1; /* else no cache here has sheaves */
     if (ops == NULL || sq_native_machine_create(&config, &subject->machine, &error) != 0) {
         (void)fprintf(stderr, "native_driver: %s\n", error.message);
         exit(2);

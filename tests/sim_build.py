@@ -27,7 +27,9 @@ def sources() -> list[Path]:
         for path in sorted((CSRC / folder).glob("*.c"))
         if f"{folder}/{path.name}" not in PER_MACHINE
     ]
-    parts += [CSRC / "experiment" / name for name in ("run.c", "heap.c", "cache_print.c")]
+    parts += [
+        CSRC / "experiment" / name for name in ("run.c", "heap.c", "cache_print.c")
+    ]
     return [*parts, ROOT / "tests" / "sim_driver.c"]
 
 

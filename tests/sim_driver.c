@@ -127,7 +127,8 @@ static void case_stream(int32_t node)
     leave(cpu);
 }
 
-/* Read `count` lines one by one, twice; the second time is told. */
+/* Read every other line, `count` in all, twice; the second time is told. No line comes
+ * right after the one before, so none is fetched ahead. */
 static void case_again(void)
 {
     sq_cpu *cpu = enter(0);
@@ -137,8 +138,21 @@ static void case_again(void)
     for (int round = 0; round < 2; round++) {
         start_ps = now_ps(cpu);
         for (uint64_t i = 0; i < count; i++)
-            sq_touch_read(cpu, memory + i * SQ_LINE_SIZE, 8);
+            sq_touch_read(cpu, memory + 2 * i * SQ_LINE_SIZE, 8);
     }
+    (void)printf("{\"ps\": %llu}\n", (unsigned long long)(now_ps(cpu) - start_ps));
+    leave(cpu);
+}
+
+/* Read `count` neighbouring lines of fresh memory, each in a touch of its own. */
+static void case_row(void)
+{
+    sq_cpu *cpu = enter(0);
+    struct sq_page *page = machine->ops->pages_alloc(cpu, 0, 0, 0);
+    char *memory = sq_page_address(machine, page);
+    uint64_t start_ps = now_ps(cpu);
+    for (uint64_t i = 0; i < count; i++)
+        sq_touch_read(cpu, memory + i * SQ_LINE_SIZE, 8);
     (void)printf("{\"ps\": %llu}\n", (unsigned long long)(now_ps(cpu) - start_ps));
     leave(cpu);
 }
@@ -296,6 +310,8 @@ int main(int argc, char **argv)
         case_stream(1);
     else if (strcmp(name, "again") == 0)
         case_again();
+    else if (strcmp(name, "row") == 0)
+        case_row();
     else if (strcmp(name, "lock") == 0)
         case_lock();
     else if (strcmp(name, "contest") == 0)

@@ -1,7 +1,7 @@
 """One policy source, two machines: a script gives the same lines on both.
 
-Scripts run one operation at a time, so nothing that the machines differ in - order, time -
-may show: not in objects, slabs and lists, and not in a single counter.
+Scripts run one operation at a time, so nothing that the machines differ in (order,
+time) may show: not in objects, slabs and lists, and not in a single counter.
 """
 
 import random
@@ -40,10 +40,10 @@ def machines(cpus: int, nodes: int) -> tuple[Any, Any]:
 
 
 def random_script(seed: int, cpus: int) -> str:
-    """Allocations and frees in bursts, on and from all CPUs, in caches of several sizes.
+    """Allocations and frees in bursts, on all CPUs, in caches of several sizes.
 
-    `a cache cpu count` takes objects, `f cache cpu number...` gives them back by the number
-    they were taken in, `dump cache` prints everything a cache has.
+    `a cache cpu count` takes objects, `f cache cpu number...` gives them back by the
+    number they were taken in, `dump cache` prints everything a cache has.
     """
     dice = random.Random(seed)
     lines = ["topo", "step 1"]

@@ -254,6 +254,14 @@ static void slub_cpu_deactivate(sq_cpu *cpu, struct slub_cache *cache,
     slub_deactivate(cpu, cache, page, first);
 }
 
+/* The CPU keeps no slab beyond the call that needed one. Requires irqs off. */
+static void slub_cpu_drop(sq_cpu *cpu, struct slub_cache *cache)
+{
+    struct slub_cpu *local = slub_cpu_of(cpu, cache);
+    if (local->slab != NULL)
+        slub_cpu_deactivate(cpu, cache, local);
+}
+
 /* flush_slab and unfreeze_partials: the CPU keeps nothing. Requires irqs off. */
 static void slub_cpu_flush(sq_cpu *cpu, struct slub_cache *cache)
 {

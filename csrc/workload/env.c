@@ -640,7 +640,8 @@ static struct env_run *env_create(struct sq_runner *runner)
     run->heap = runner->heap;
     run->ops = runner->heap->ops;
     run->cpus = runner->cpus;
-    run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
+    if (runner->run_values[SQ_RUN_syscall_ns] > 0)
+        run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
     run->warmup_operations = (uint64_t)runner->run_values[SQ_RUN_warmup_operations];
     run->measure_operations = (uint64_t)runner->run_values[SQ_RUN_measure_operations];
     run->clock_cost_ns = env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));

@@ -25,8 +25,9 @@
       "operations before measuring begins; 0: it begins with the workload's clock")    \
     X(measure_operations, 0, 0, INT64_C(1000000000000),                                \
       "operations measured, after which the run ends; 0: until the workload's end")    \
-    X(syscall_ns, 0, 0, 1000000,                                                       \
-      "sim: what a send, receive, read or write takes beside memory, locks and waking") \
+    X(syscall_ns, -1, -1, 1000000,                                                     \
+      "sim: what a send, receive, read or write takes beside memory, locks and waking;" \
+      " -1: the machine's own figure for the workload")                                \
     SQ_SCHED_RULES(X)
 
 enum {

@@ -113,6 +113,8 @@ def draw_options(rng: random.Random, policy: str) -> tuple[tuple[str, int], ...]
     for owner, name, default, low, high, _ in _core.options():
         if owner == policy and rng.random() < changed:
             options[name] = draw_value(rng, low, high, default)
+            if name == "cache_line_size" and rng.random() < 0.95:  # else refused
+                options[name] = rng.choice([32, 64, 128])
     return tuple(options.items())
 
 

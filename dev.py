@@ -144,15 +144,22 @@ def lint(*_: str) -> None:
         run(binary / "python", *command, *temporary, env=env)
 
 
-def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
-    """Run tests on an instrumented build."""
+def compiler_file(name: str) -> str:
+    """Return the path of a library that comes with the compiler."""
     compiler = os.environ.get("CC", "gcc")
-    command = [compiler, f"-print-file-name={library}"]
+    command = [compiler, f"-print-file-name={name}"]
     path = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     if not os.path.isabs(path):
-        fail(f"{compiler} has no {library}")
+        fail(f"{compiler} has no {name}")
+    return path
+
+
+def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
+    """Run tests on an instrumented build."""
+    # With libstdc++ in place, the sanitizer finds the C++ exceptions of other packages.
+    preload = [compiler_file(library), compiler_file("libstdc++.so.6")]
     binary = sanitized_environment(kind, f".venv-{library[3:7]}")
-    env = {"LD_PRELOAD": path, "SLABQ_SANITIZED": kind, **options}
+    env = {"LD_PRELOAD": " ".join(preload), "SLABQ_SANITIZED": kind, **options}
     pytest = ("-P", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     run(binary / "python", *pytest, *tests, env=env)
 

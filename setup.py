@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent
 CSRC = Path("csrc")
 # Policies, and what is written on machine.h, are compiled through the short files of
 # unit/ only: once for each machine.
-PER_MACHINE = {"csrc/machine/pages.c", "csrc/machine/sched.c"} | {
-    f"csrc/workload/{part}.c" for part in ("env", "channel", "sync")
+PER_MACHINE = {
+    *(f"csrc/machine/{part}.c" for part in ("pages", "sched", "sched_sim")),
+    *(f"csrc/workload/{part}.c" for part in ("env", "channel", "sync")),
 }
 FOLDERS = ("base", "machine", "unit", "workload", "trace", "experiment", "python")
 

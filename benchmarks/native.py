@@ -22,17 +22,19 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 PATTERNS = ("pair", "batch", "handoff", "churn")
 PEERS = {"jemalloc": "jemalloc", "mimalloc": "mimalloc", "tcmalloc": "tcmalloc_minimal"}
-POLICIES = ("slab", "slub", "slub+q")
+POLICIES = ("slab", "slub", "slub+q", "sheaves")
 # What a policy needs of the core: no workloads, no Python.
-SOURCES = ("base/*.c", "machine/native.c", "machine/topology.c", "experiment/heap.c")
-UNITS = ("options.c", "registry.c", "pages_native.c", "slab_native.c", "slub_native.c")
+SOURCES = ("base/*.c", "machine/*.c", "unit/*.c", "experiment/heap.c")
+# Compiled through unit/, or only with workloads.
+LEFT_OUT = {"pages.c", "sched.c", "sched_sim.c"}
+LEFT_OUT |= {f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")}
 
 
 def build(folder: str) -> str:
     """Compile the driver as setup.py compiles the extension; return its path."""
     program = os.path.join(folder, "native_driver")
-    sources = [path for pattern in SOURCES for path in glob.glob(str(CSRC / pattern))]
-    sources += [str(CSRC / "unit" / unit) for unit in (*UNITS, "slubq_native.c")]
+    found = [Path(path) for part in SOURCES for path in glob.glob(str(CSRC / part))]
+    sources = [str(path) for path in found if path.name not in LEFT_OUT]
     command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2"]
     command += [f"-I{CSRC}", str(HERE / "native_driver.c"), *sources]
     subprocess.run([*command, "-pthread", "-lm", "-o", program], check=True)

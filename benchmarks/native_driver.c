@@ -75,6 +75,13 @@ static void subject_leave(const struct subject *subject, sq_cpu *cpu)
         subject->machine->ops->cpu_leave(cpu);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void pin_to(uint32_t index)
 {
     cpu_set_t set;
@@ -97,13 +104,13 @@ static void *need(void *object)
 static double pattern_pair(const struct subject *subject)
 {
     sq_cpu *cpu = subject_enter(subject, 0);
-    uint64_t start_ns = sq_native_now_ns(), ns;
+    uint64_t start_ns = now_ns(), ns;
     for (uint32_t i = 0; i < PAIR_LOOPS; i++) {
         uint64_t *object = need(subject_alloc(subject, cpu, OBJECT_BYTES));
         *(volatile uint64_t *)object = i;
         subject_free(subject, cpu, object);
     }
-    ns = sq_native_now_ns() - start_ns;
+    ns = now_ns() - start_ns;
     subject_leave(subject, cpu);
     return (double)ns / PAIR_LOOPS;
 }
@@ -112,7 +119,7 @@ static double pattern_batch(const struct subject *subject)
 {
     void *object[BATCH_COUNT];
     sq_cpu *cpu = subject_enter(subject, 0);
-    uint64_t start_ns = sq_native_now_ns(), ns;
+    uint64_t start_ns = now_ns(), ns;
     for (uint32_t i = 0; i < BATCH_LOOPS; i++) {
         for (uint32_t k = 0; k < BATCH_COUNT; k++) {
             object[k] = need(subject_alloc(subject, cpu, OBJECT_BYTES));
@@ -121,7 +128,7 @@ static double pattern_batch(const struct subject *subject)
         for (uint32_t k = 0; k < BATCH_COUNT; k++)
             subject_free(subject, cpu, object[k]);
     }
-    ns = sq_native_now_ns() - start_ns;
+    ns = now_ns() - start_ns;
     subject_leave(subject, cpu);
     return (double)ns / ((double)BATCH_LOOPS * BATCH_COUNT);
 }
@@ -157,7 +164,7 @@ static double pattern_handoff(const struct subject *subject)
     uint64_t start_ns;
     memset(&ring, 0, sizeof(ring));
     ring.subject = subject;
-    start_ns = sq_native_now_ns();
+    start_ns = now_ns();
     if (pthread_create(&consumer, NULL, consumer_main, &ring) != 0)
         exit(1);
     for (uint32_t i = 0; i < HANDOFF_LOOPS; i++) {
@@ -170,7 +177,7 @@ static double pattern_handoff(const struct subject *subject)
     }
     (void)pthread_join(consumer, NULL);
     subject_leave(subject, cpu);
-    return (double)(sq_native_now_ns() - start_ns) / HANDOFF_LOOPS;
+    return (double)(now_ns() - start_ns) / HANDOFF_LOOPS;
 }
 
 static double pattern_churn(const struct subject *subject)
@@ -182,7 +189,7 @@ static double pattern_churn(const struct subject *subject)
     sq_rng_seed(&rng, 1);
     for (uint32_t i = 0; i < PLACE_COUNT; i++)
         place[i] = need(subject_alloc(subject, cpu, 8 + sq_rng_below(&rng, 1017)));
-    start_ns = sq_native_now_ns();
+    start_ns = now_ns();
     for (uint32_t i = 0; i < CHURN_LOOPS; i++) {
         uint64_t random = sq_rng_next(&rng);
         uint32_t index = (uint32_t)(((random & 0xFFFFFFFF) * PLACE_COUNT) >> 32);
@@ -191,7 +198,7 @@ static double pattern_churn(const struct subject *subject)
         place[index] = need(subject_alloc(subject, cpu, size));
         *(volatile uint64_t *)place[index] = i;
     }
-    ns = sq_native_now_ns() - start_ns;
+    ns = now_ns() - start_ns;
     for (uint32_t i = 0; i < PLACE_COUNT; i++)
         subject_free(subject, cpu, place[i]);
     subject_leave(subject, cpu);
@@ -212,6 +219,7 @@ static void make_heap(struct subject *subject, const char *policy, int with_cach
     config.topology.distance[0][0] = 10;
     spec.flags = SQ_CACHE_HWCACHE_ALIGN;
     sq_options_init(&options);
+    options.sheaves.sheaf_all_caches = 1; /* else no cache here has sheaves */
     if (ops == NULL || sq_native_machine_create(&config, &subject->machine, &error) != 0) {
         (void)fprintf(stderr, "native_driver: %s\n", error.message);
         exit(2);

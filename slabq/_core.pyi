@@ -44,11 +44,41 @@ class Machine:
         """JSON: topology, fallback order, memory by node, the effective cost table."""
 
 @final
+class SimMachine:
+    """A machine of the sim engine: virtual CPUs, lines, locks, virtual time."""
+
+    def __init__(
+        self,
+        node_of_cpu: Sequence[int],
+        llc_of_cpu: Sequence[int],
+        distance: Sequence[Sequence[int]],
+        node_bytes: int,
+        seed: int,
+        parameters: Sequence[tuple[str, int]],
+        pcp_order_max: int = 0,
+    ) -> None: ...
+    def describe(self) -> str:
+        """JSON: topology, fallback order, memory by node, parameters, line costs."""
+
+    def accesses(self) -> int:
+        """How many accesses to lines have been simulated."""
+
+    def now_ps(self) -> int:
+        """Virtual time at which the last operation or run ended."""
+
+    @staticmethod
+    def parameters() -> list[tuple[str, int, int, int, str]]:
+        """(name, default, minimum, maximum, help); default -1: it must be given."""
+
+@final
 class Allocator:
     """One policy on one machine. Any thread may call; each call names its CPU."""
 
     def __init__(
-        self, machine: Machine, policy: str, options: Sequence[tuple[str, int]]
+        self,
+        machine: Machine | SimMachine,
+        policy: str,
+        options: Sequence[tuple[str, int]],
     ) -> None: ...
     def create_cache(
         self, name: str, size: int, align: int, flags: int, sheaf_capacity: int
@@ -94,7 +124,7 @@ class Cache:
         """Number of objects that were still live."""
 
 def geometry(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     size: int,
@@ -106,7 +136,7 @@ def geometry(
 
 # -- whole runs; the GIL is released, signals are checked every 50 ms -----------------
 def run(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     workload: str | tuple[str, bytes] | int,
@@ -122,7 +152,7 @@ def run(
     """
 
 def replay(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     trace: Trace,
@@ -131,7 +161,7 @@ def replay(
     with_caches: bool = False,
 ) -> str: ...
 def execute(
-    machine: Machine,
+    machine: Machine | SimMachine,
     policy: str,
     options: Sequence[tuple[str, int]],
     script: str,

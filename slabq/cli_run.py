@@ -18,6 +18,7 @@ from slabq.cli_options import (
     print_table,
     set_option,
 )
+from slabq.cli_reports import REPORT_OPTIONS, Reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy
@@ -53,6 +54,7 @@ _RUN_OPTIONS = (
     format_option,
     click.option("-o", "--output", metavar="FILE", help="Save the result."),
     click.option("--plot", metavar="FILE.png|svg", help="Draw the comparison."),
+    *REPORT_OPTIONS,
 )
 
 
@@ -77,6 +79,9 @@ def _compare(
     format_name: str,
     output: str | None,
     plot: str | None,
+    slabinfo: bool,
+    stats: bool,
+    report: str | None,
     parameters: Mapping[str, Any],
 ) -> None:
     """Run `work` under every policy; print, save and draw what came of it."""
@@ -86,6 +91,8 @@ def _compare(
 
         check_plot_path(plot)
     _check_folders(output, plot)
+    wanted = Reports(slabinfo, stats, report)
+    wanted.check(as_json, format_name)
     results = sweep(
         work,
         policy=make_policies(policy, kernel, settings),
@@ -93,9 +100,10 @@ def _compare(
         engine=engine,
         seed=seed,
         repeat=repeat,
+        with_caches=any(wanted),
         **parameters,
     )
-    _show(results, as_json, format_name)
+    _show(results, as_json, format_name, wanted)
     if output is not None:
         results.save(output)
     if plot is not None:
@@ -111,11 +119,16 @@ def _check_folders(*paths: str | None) -> None:
             raise ParameterError(f"no folder for {path!r}: accepted are existing ones")
 
 
-def _show(results: Results, as_json: bool, format_name: str) -> None:
+def _show(
+    results: Results, as_json: bool, format_name: str, wanted: Reports | None = None
+) -> None:
+    wanted = wanted or Reports()
     if as_json:
-        click.echo(json.dumps({"results": results.rows()}, indent=1))
+        document = {"results": results.rows(), **wanted.listed(results)}
+        click.echo(json.dumps(document, indent=1))
     else:
         print_table(results.table(), format_name)
+        click.echo(wanted.text(results), nl=False)
 
 
 # -- run -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from slabq import _core, topology
 from slabq.checks import list_known, require_choice, require_int
+from slabq.costs import check_costs, values_of_table
 from slabq.errors import ParameterError
 
 __all__ = ["Machine", "find_machine", "host", "machine_presets", "read_machine"]
@@ -23,6 +24,7 @@ MIB = 1 << 20
 NODE_BYTES_UNIT = 4 * MIB  # the largest block of the page allocator
 NODE_BYTES_MAX = 1 << 40
 REMOTE_DELAY_MAX_NS = 1_000_000
+SYSCALL_MAX_NS = 1_000_000
 PAGE_ORDER_MAX = 10
 HOST_NAME = "host"
 
@@ -52,6 +54,12 @@ class Machine:
     remote_delay_ns : int, default 0
         Native engine: delay of a touch at distance 20, in nanoseconds; other distances
         in proportion to distance - 10. 0 is off: the host's own memory decides.
+    costs : mapping of str to int, optional
+        Simulated machine: what lines, locks, interrupts and wake-ups take, by name;
+        ``slabq show machine NAME`` prints all. Default: those of ``opteron-4x4``.
+    syscall_ns : mapping of str to int, optional
+        Simulated machine: by workload, what a send, receive, read or write takes beside
+        memory, locks and waking.
     name : str, default ""
         What tables call the machine; without one it is named after its shape.
     about : str, default ""
@@ -79,6 +87,8 @@ class Machine:
     llc_of_cpu: Sequence[int] | None = None
     pcp_order_max: int = 3
     remote_delay_ns: int = 0
+    costs: Mapping[str, int] | Sequence[tuple[str, int]] | None = None
+    syscall_ns: Mapping[str, int] | Sequence[tuple[str, int]] = ()
     name: str = ""
     about: str = dataclasses.field(default="", compare=False)
 
@@ -106,6 +116,7 @@ class Machine:
             ),
         )
         self._put(llc_of_cpu=self._check_llc_of_cpu())
+        self._put(costs=check_costs(self.costs), syscall_ns=self._check_syscall_ns())
         self._put(name=str(self.name) or _shape_name(cpus, nodes))
 
     def _put(self, **values: object) -> None:
@@ -122,6 +133,12 @@ class Machine:
             assert self.node_of_cpu is not None
             return tuple(self.node_of_cpu)
         return _check_cpu_map("llc_of_cpu", self.llc_of_cpu, self.cpus, self.cpus)
+
+    def _check_syscall_ns(self) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (str(name), require_int(f"syscall_ns of {name}", value, 0, SYSCALL_MAX_NS))
+            for name, value in sorted(dict(self.syscall_ns).items())
+        )
 
     def replace(self, **changes: Any) -> Self:
         """Return this machine with some values changed, all checked again.
@@ -158,17 +175,21 @@ class Machine:
         name = "" if shaped else self.name.removesuffix("*") + "*"
         return dataclasses.replace(self, **{"name": name, **changes})
 
-    def core(self, seed: int = 0) -> _core.Machine:
+    def core(
+        self, seed: int = 0, engine: str = "native"
+    ) -> _core.Machine | _core.SimMachine:
         """Make the machine in the C core.
 
         Parameters
         ----------
         seed : int, default 0
             Seed of the machine's random numbers.
+        engine : str, default "native"
+            ``native`` or ``sim``.
 
         Returns
         -------
-        slabq._core.Machine
+        slabq._core.Machine or slabq._core.SimMachine
 
         Examples
         --------
@@ -178,6 +199,16 @@ class Machine:
         assert self.node_of_cpu is not None
         assert self.llc_of_cpu is not None
         assert self.distance is not None
+        if engine == "sim":
+            return _core.SimMachine(
+                list(self.node_of_cpu),
+                list(self.llc_of_cpu),
+                [list(row) for row in self.distance],
+                self.node_bytes,
+                seed,
+                list(check_costs(self.costs)),
+                self.pcp_order_max,
+            )
         return _core.Machine(
             list(self.node_of_cpu),
             list(self.llc_of_cpu),
@@ -206,6 +237,8 @@ class Machine:
         values["distance"] = [list(row) for row in self.distance or ()]
         values["node_of_cpu"] = list(self.node_of_cpu or ())
         values["llc_of_cpu"] = list(self.llc_of_cpu or ())
+        values["costs"] = dict(self.costs or ())
+        values["syscall_ns"] = dict(self.syscall_ns)
         return values
 
 
@@ -282,8 +315,9 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     Parameters
     ----------
     path : path-like
-        A TOML file with the parameters of `Machine` as keys. Other tables in it, such
-        as cost figures, are left alone.
+        A TOML file with the parameters of `Machine` as keys; the tables ``costs`` and
+        ``syscall_ns`` may say of each value where it is from. Other tables are left
+        alone.
 
     Returns
     -------
@@ -316,6 +350,9 @@ def _from_toml(data: bytes, file_name: str, name: str) -> Machine:
         raise ParameterError(f"machine file {file_name}: {error}") from None
     fields = [field.name for field in dataclasses.fields(Machine)]
     given = {k: v for k, v in values.items() if not isinstance(v, dict)}
+    for table in ("costs", "syscall_ns"):
+        if isinstance(values.get(table), dict):
+            given[table] = values_of_table(values[table], file_name)
     for key in given:
         require_choice(f"parameter of machine file {file_name}", key, fields)
     if "cpus" not in given:

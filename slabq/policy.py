@@ -354,38 +354,9 @@ class Slab(Policy):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Slub(Policy):
-    """SLUB: one active slab a CPU, partial lists by CPU and by node, no queues.
+class _SlubSlabs(Policy):
+    """The options that SLUB and the policies on top of it have in common."""
 
-    Parameters
-    ----------
-    kernel : str, optional
-        Kernel profile. Default: the newest, 6.18.
-    **options : int or bool, optional
-        The options by the kernel's names: slub_max_order, slub_min_order,
-        slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
-        order_search, slab_objects_max, order_fallback, kmalloc_few_order,
-        hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
-        debug_single, red_left_pad, track_bytes, min_partial, min_partial_divisor,
-        remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
-        fast_path, slab_cmpxchg, discard_rule, free_add_tail, deactivate_head,
-        deactivate_splice, cpu_partial_unit, cpu_partial_frozen,
-        cpu_partial_zero_drain, cpu_partial_zero_stop, shrink_promote,
-        count_cpu_partial_moves, bulk_statistics, sheaf_columns.
-        ``slabq show policy slub`` says what each is. Default: the profile's value.
-
-    Raises
-    ------
-    ParameterError
-        If the profile is not known or an option out of range.
-
-    Examples
-    --------
-    >>> Slub(slub_cpu_partial=False).given()
-    {'slub_cpu_partial': False}
-    """
-
-    name: ClassVar[str] = "slub"
     slub_max_order: int | None = None
     slub_min_order: int | None = None
     slub_min_objects: int | None = None
@@ -421,6 +392,42 @@ class Slub(Policy):
     shrink_promote: bool | None = None
     count_cpu_partial_moves: bool | None = None
     bulk_statistics: bool | None = None
+    bulk_free_reversed: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Slub(_SlubSlabs):
+    """SLUB: one active slab a CPU, partial lists by CPU and by node, no queues.
+
+    Parameters
+    ----------
+    kernel : str, optional
+        Kernel profile. Default: the newest, 6.18.
+    **options : int or bool, optional
+        The options by the kernel's names: slub_max_order, slub_min_order,
+        slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
+        order_search, slab_objects_max, order_fallback, kmalloc_few_order,
+        hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
+        debug_single, red_left_pad, track_bytes, min_partial, min_partial_divisor,
+        remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
+        fast_path, slab_cmpxchg, discard_rule, free_add_tail, deactivate_head,
+        deactivate_splice, cpu_partial_unit, cpu_partial_frozen,
+        cpu_partial_zero_drain, cpu_partial_zero_stop, shrink_promote,
+        count_cpu_partial_moves, bulk_statistics, bulk_free_reversed, sheaf_columns.
+        ``slabq show policy slub`` says what each is. Default: the profile's value.
+
+    Raises
+    ------
+    ParameterError
+        If the profile is not known or an option out of range.
+
+    Examples
+    --------
+    >>> Slub(slub_cpu_partial=False).given()
+    {'slub_cpu_partial': False}
+    """
+
+    name: ClassVar[str] = "slub"
     sheaf_columns: bool | None = None
 
 
@@ -475,27 +482,38 @@ class SlubQ(Policy):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Sheaves(Policy):
+class Sheaves(_SlubSlabs):
     """SLUB with sheaves: per-CPU arrays of objects over a node's barn of such arrays.
 
     Parameters
     ----------
     kernel : str, optional
-        Kernel profile. Default: the newest, 6.18.
+        Kernel profile. Default: the newest, 6.18, in which a cache that asks for it
+        (``sheaf_capacity`` of `Allocator.create_cache`) has sheaves.
+    **options : int or bool, optional
+        The options of `Slub` but sheaf_columns, for the slabs beneath, and
+        sheaf_all_caches, sheaf_capacity, sheaf_cpu_slab, barn_full_max, barn_empty_max,
+        sheaf_flush_percent. ``slabq show policy sheaves`` says what each is. Default:
+        the profile's value.
 
     Raises
     ------
     ParameterError
-        If this build has no sheaves, the profile is not known or an option out of
-        range.
+        If the profile is not known or an option out of range.
 
     Examples
     --------
-    >>> Sheaves.name
-    'sheaves'
+    >>> Sheaves(sheaf_all_caches=True).given()
+    {'sheaf_all_caches': True}
     """
 
     name: ClassVar[str] = "sheaves"
+    sheaf_all_caches: bool | None = None
+    sheaf_capacity: int | None = None
+    sheaf_cpu_slab: bool | None = None
+    barn_full_max: int | None = None
+    barn_empty_max: int | None = None
+    sheaf_flush_percent: int | None = None
 
 
 _CLASSES: Mapping[str, type[Policy]] = {

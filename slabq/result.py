@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slabq import _core
+from slabq.cache_record import CacheRecord
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy, find_policy
+from slabq.slabinfo import format_slabinfo
+from slabq.slabinfo_tool import run_slabinfo
 from slabq.stats import Spread, median_index, spread
 from slabq.version import __version__
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["REPLAY", "Result"]
 
 REPLAY = "replay"
+CACHES = "caches"  # of a sample: no part of a row
 
 
 def this_host() -> dict[str, str]:
@@ -239,11 +243,93 @@ class Result:
             "seed": self.seed,
             "parameters": dict(self.parameters),
         }
-        row = {**identity, **self.sample, **identity}
+        row = {**identity, **_without_caches(self.sample), **identity}
         row["slabq_version"] = self.versions.get("slabq", "")
         if self.repeat_count > 1:
-            row["samples"] = [dict(sample) for sample in self.samples]
+            row["samples"] = [_without_caches(sample) for sample in self.samples]
         return row
+
+    def caches(self) -> list[dict[str, Any]]:
+        """Every cache at the end of the run, if it was told to keep them.
+
+        Returns
+        -------
+        list of dict
+            As `Allocator.caches` returns them, with more; the oldest cache first.
+
+        Raises
+        ------
+        ParameterError
+            If the run did not keep them.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> result = slabq.run("hackbench", policy="slab", groups=1, loops=10,
+        ...                    machine=slabq.Machine(cpus=2), with_caches=True)
+        >>> sum(cache["slabs"] for cache in result.caches()) > 0
+        True
+        """
+        if CACHES not in self.sample:
+            raise ParameterError(
+                "the result has no caches: accepted are results of with_caches=True"
+            )
+        return [dict(cache) for cache in self.sample[CACHES]]
+
+    def slabinfo(self, *, statistics: bool = False) -> str:
+        """Return ``/proc/slabinfo`` at the end of the run, version 2.1.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            With the columns of SLAB's statistics; policy `Slab` only.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ParameterError
+            If the run did not keep its caches, or the policy has no statistics.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> result = slabq.run("hackbench", policy="slab", groups=1, loops=10,
+        ...                    machine=slabq.Machine(cpus=2), with_caches=True)
+        >>> result.slabinfo().splitlines()[0]
+        'slabinfo - version: 2.1'
+        """
+        return format_slabinfo(self.caches(), statistics=bool(statistics))
+
+    def report(self, options: str = "") -> str:
+        """Return what the kernel's slabinfo tool would print at the end of the run.
+
+        Parameters
+        ----------
+        options : str, default ""
+            Options of the tool; see `slabq.slabinfo_tool.run_slabinfo`.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ParameterError
+            If the run did not keep its caches, or an option is not accepted.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> result = slabq.run("hackbench", policy="slub", groups=1, loops=10,
+        ...                    machine=slabq.Machine(cpus=2), with_caches=True)
+        >>> result.report("-T").splitlines()[0]
+        'Slabcache Totals'
+        """
+        records = [CacheRecord.of(cache) for cache in self.caches()]
+        return run_slabinfo(records, options, kernel=self.kernel)
 
     def repeat(self) -> "Result":
         """Run the same again: same parameters, same seeds, this host and build.
@@ -355,6 +441,10 @@ class Result:
             host=values["host"],
             versions=values["versions"],
         )
+
+
+def _without_caches(sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sample.items() if key != CACHES}
 
 
 def _figure(sample: Mapping[str, Any], name: str) -> float:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
+from slabq.cache_record import summarize_cache
 from slabq.checks import list_known, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
-from slabq.result import REPLAY, Result
+from slabq.result import CACHES, REPLAY, Result
 from slabq.results import Results
 from slabq.workload import Value, Workload, find_workload
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "replay", "run", "sweep"]
 
-ENGINES = ("native",)
+ENGINES = ("native", "sim")
 REPEAT_MAX = 10_000
 SEED_MAX = 2**64 - 1 - REPEAT_MAX
 
@@ -51,6 +52,7 @@ class Job:
     engine: str
     seed: int
     trace_path: str = ""
+    with_caches: bool = False
 
     @property
     def name(self) -> str:
@@ -64,21 +66,41 @@ class Job:
             return self.work.parameters
         return {"trace": self.trace_path}
 
+    def _numbers(self, work: Workload) -> list[tuple[str, int]]:
+        """Give the workload's numbers, with the machine's own time of a system call."""
+        numbers = dict(work.numbers())
+        if numbers.get("syscall_ns") == -1:
+            own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
+            numbers["syscall_ns"] = own.get(work.name, 0)
+        return list(numbers.items())
+
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
         seed = self.seed + number
-        machine = self.machine.core(seed)
+        machine = self.machine.core(seed, self.engine)
         options: Options = list(self.policy.values().items())
         name = self.policy.name
         if isinstance(self.work, Workload):
-            numbers = self.work.numbers()
+            numbers = self._numbers(self.work)
             text = _core.run(
-                machine, name, options, self.work.core(), numbers, seed, progress
+                machine,
+                name,
+                options,
+                self.work.core(),
+                numbers,
+                seed,
+                progress,
+                self.with_caches,
             )
         else:
             core = open_trace(self.work)._core
-            text = _core.replay(machine, name, options, core, seed, progress)
-        return {"seed": seed, **json.loads(text)}
+            text = _core.replay(
+                machine, name, options, core, seed, progress, self.with_caches
+            )
+        sample = {"seed": seed, **json.loads(text)}
+        if self.with_caches:
+            sample["caches"] = [summarize_cache(cache) for cache in sample["caches"]]
+        return sample
 
     def result(self, samples: Sequence[Mapping[str, Any]]) -> Result:
         """Return the result that `samples`, one of each repeat, make."""
@@ -208,6 +230,7 @@ def run(
     seed: int = 1,
     repeat: int = 1,
     progress: Progress = None,
+    with_caches: bool = False,
     **parameters: Value,
 ) -> Result:
     """Run a workload under one policy.
@@ -221,7 +244,8 @@ def run(
     machine : Machine, str or path-like, optional
         The machine, the name of a preset, or a machine file. Default: the host.
     engine : str, default "native"
-        ``native``: real threads and wall-clock time on this host.
+        ``native``: real threads and wall-clock time on this host; ``sim``: virtual CPUs
+        and virtual time, the same on every host.
     kernel : str, optional
         Kernel profile of a policy given by name. Default: the newest that has it.
     seed : int, default 1
@@ -231,6 +255,9 @@ def run(
     progress : callable or bool, optional
         A function that is called with the fraction done; False for no progress bar.
         Default: a bar on a terminal, if it takes longer than two seconds.
+    with_caches : bool, default False
+        Keep what every cache was like at the end, for `Result.slabinfo` and
+        `Result.report`.
     **parameters
         Parameters of the workload that differ from its defaults.
 
@@ -261,6 +288,7 @@ def run(
         find_machine(machine),
         check_engine(engine),
         require_int("seed", seed, 0, SEED_MAX),
+        with_caches=bool(with_caches),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -275,6 +303,7 @@ def replay(
     seed: int = 1,
     repeat: int = 1,
     progress: Progress = None,
+    with_caches: bool = False,
 ) -> Result:
     """Run the allocations and frees of a recorded kernel trace under one policy.
 
@@ -282,7 +311,7 @@ def replay(
     ----------
     trace : Trace, str or path-like
         The trace, or a file that `read_trace` takes.
-    policy, machine, engine, kernel, seed, repeat, progress
+    policy, machine, engine, kernel, seed, repeat, progress, with_caches
         As for `run`.
 
     Returns
@@ -314,6 +343,7 @@ def replay(
         check_engine(engine),
         require_int("seed", seed, 0, SEED_MAX),
         trace_path(trace),
+        bool(with_caches),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -354,6 +384,7 @@ def sweep(
     repeat: int = 1,
     executor: Executor | None = None,
     progress: Progress = None,
+    with_caches: bool = False,
     **parameters: Value | Sequence[Value],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
@@ -366,7 +397,7 @@ def sweep(
         Default: every policy of this build. The first is the baseline of tables.
     machine, engine, kernel
         As for `run`, or a list.
-    seed, repeat, progress
+    seed, repeat, progress, with_caches
         As for `run`. The repeats go round: every configuration once, then again.
     executor : concurrent.futures.Executor, optional
         Who runs the configurations, dask's included. A native run needs the host for
@@ -406,6 +437,7 @@ def sweep(
             check_engine(kind),
             seed,
             path,
+            bool(with_caches),
         )
         for computer in _listed(machine)
         for kind in _listed(engine)
@@ -449,5 +481,13 @@ def repeat_result(result: Result) -> Result:
             f"trace file {path!r} of the result is not there: accepted is the file it "
             "was replayed from"
         )
-    job = Job(work, result.policy, result.machine, result.engine, result.seed, path)
+    job = Job(
+        work,
+        result.policy,
+        result.machine,
+        result.engine,
+        result.seed,
+        path,
+        CACHES in result.sample,
+    )
     return measure_jobs([job], repeat=result.repeat_count)[0]

@@ -181,6 +181,11 @@ def _of_geometry(name: str) -> Callable[[_View], str]:
     return lambda view: str(view.geometry[name])
 
 
+def _cpu_partial(view: _View) -> int:
+    """0 where the kernel is built without these lists, as its file reads then."""
+    return max(int(view.geometry["cpu_partial"]), 0)
+
+
 def _ratio_text(view: _View) -> str:
     return str(view.geometry["remote_node_defrag_ratio"] // RATIO_SCALE)
 
@@ -210,7 +215,7 @@ _FILES: Mapping[str, _File] = {
 }
 _SLUB_FILES: Mapping[str, _File] = {
     "cpu_slabs": _File(_of_nodes("cpu_slabs")),
-    "cpu_partial": _File(_of_geometry("cpu_partial"), (3, 2)),
+    "cpu_partial": _File(lambda view: str(_cpu_partial(view)), (3, 2)),
     "slabs_cpu_partial": _File(_partial_text, (3, 2)),
     "defrag_ratio": _File(_ratio_text, before=(2, 6, 25)),
     "remote_node_defrag_ratio": _File(_ratio_text, (2, 6, 25)),
@@ -440,7 +445,9 @@ class SysfsAttributes:
     sanity_checks = _flag("sanity_checks", "True if free lists are checked.")
 
     min_partial = _geometry("min_partial", "Slabs that a node's partial list keeps.")
-    cpu_partial = _geometry("cpu_partial", "Objects a CPU's partial list may hold.")
+    cpu_partial = _Attribute(
+        "Objects a CPU's partial list may hold.", _cpu_partial, _TUNABLES["cpu_partial"]
+    )
     remote_node_defrag_ratio = _Attribute(
         "How readily slabs of other nodes are taken, in percent.",
         lambda view: int(view.geometry["remote_node_defrag_ratio"]) // RATIO_SCALE,

@@ -192,7 +192,7 @@ WRONG_ARGUMENTS = {
     "empty name": (lambda a, c: a.create_cache("", 8), "name of a cache is ''"),
     "long name": (lambda a, c: a.create_cache("n" * 64, 8), "1 to 63 bytes"),
     "name with nul": (lambda a, c: a.create_cache("a\0b", 8), "printable"),
-    "sheaf": (lambda a, c: a.create_cache("y", 8, sheaf_capacity=9), "accepted is 0"),
+    "sheaf": (lambda a, c: a.create_cache("y", 8, sheaf_capacity=-1), "is -1"),
     "tunable": (lambda a, c: c.tune(no_such_tunable=1), "no_such_tunable"),
     "read too long": (lambda a, c: a.read(c.alloc(), 65), "65"),
     "write too long": (lambda a, c: a.write(c.alloc(), b"x" * 65), "65"),

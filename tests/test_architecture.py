@@ -144,6 +144,7 @@ LAYERS = [
     {"results"},
     {"run", "comparison", "reproduction"},
     {"plot", "report", "reproduce", "reproduce_plot"},
+    {"cli_reports"},
     {"cli", "cli_list", "cli_options", "cli_reproduce", "cli_run", "cli_tools"},
     {"__main__"},
 ]

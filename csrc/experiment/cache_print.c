@@ -1,6 +1,6 @@
 /*
- * What a cache looks like to those who report on it. The words are slabq's own where the
- * kernel has none, else those of /proc/slabinfo.
+ * What a cache looks like to those who report on it. The words are slabq's own where
+ * the kernel has none, else those of /proc/slabinfo.
  */
 #include "experiment/cache_print.h"
 

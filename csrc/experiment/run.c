@@ -17,24 +17,41 @@
  *                            slots / bytes; 0 without slabs
  *
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
+ *
+ * On a simulated machine locks, profile and latencies are of the measured time. With
+ * warmup_operations or measure_operations the counters are too; `allocations`, `frees` and
+ * `live` are always of the whole run. `busy` is the share of the CPUs' time that was not
+ * idle, `profile` are shares of the busy time.
  */
 #include "experiment/run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiment/cache_print.h"
 #include "workload/runner.h"
 
-static const struct sq_runner_ops *const runners[] = {&sq_runner_native};
+static const struct sq_runner_ops *const runners[] = {&sq_runner_native,
+                                                      &sq_runner_sim};
+
+#define RUN_COUNTER_MAX 128u
+
+/* All that is counted, at one moment. */
+struct run_snapshot {
+    struct sq_lock_stats locks[SQ_LOCK_CLASS_COUNT];
+    uint64_t counters[RUN_COUNTER_MAX];
+    uint64_t operations;
+    uint64_t scope_ps[SQ_SCOPE_COUNT];
+    bool is_taken;
+};
 
 struct run {
     const struct sq_run_request *request;
     const struct sq_runner_ops *ops;
     struct sq_runner runner;
     int64_t *values;
-    struct sq_lock_stats locks_before[SQ_LOCK_CLASS_COUNT];
-    struct sq_lock_stats locks_after[SQ_LOCK_CLASS_COUNT];
+    struct run_snapshot before, after; /* of the measured time */
 };
 
 /* ---- parameters ---- */
@@ -102,38 +119,93 @@ static int run_set_parameters(struct run *run, struct sq_error *error)
     return SQ_OK;
 }
 
-/* ---- the row ---- */
+/* ---- what is counted ---- */
 
-/* Sum what the CPUs counted, as one CPU after the other, since another run may be on
- * the machine. Requires that the caller is none of them. */
-static void run_sum_locks(const struct run *run, struct sq_lock_stats *sums)
+static void run_add_locks(const sq_cpu *cpu, struct sq_lock_stats *sums)
+{
+    for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
+        sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
+        sums[k].contended += cpu->lock_stats[k].contended;
+        sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
+    }
+}
+
+/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run may
+ * be on the machine; requires that the caller is none of them. Otherwise nothing else may
+ * run at this moment. */
+static void run_sum_locks(const struct run *run, bool as_each, struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
     for (uint32_t i = 0; i < machine->topology.cpu_count; i++) {
-        sq_cpu *cpu = machine->ops->cpu_enter(machine, i);
-        for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
-            sums[k].acquisitions += cpu->lock_stats[k].acquisitions;
-            sums[k].contended += cpu->lock_stats[k].contended;
-            sums[k].wait_ns += cpu->lock_stats[k].wait_ns;
-        }
-        machine->ops->cpu_leave(cpu);
+        sq_cpu *cpu = as_each ? machine->ops->cpu_enter(machine, i)
+                              : machine->ops->cpu_at(machine, i);
+        run_add_locks(cpu, sums);
+        if (as_each)
+            machine->ops->cpu_leave(cpu);
     }
 }
 
+static void run_sum_counters(const struct run *run, uint64_t *sums)
+{
+    const sq_heap *heap = run->runner.heap;
+    SQ_ASSERT(heap->ops->counter_count <= RUN_COUNTER_MAX);
+    memset(sums, 0, sizeof(*sums) * RUN_COUNTER_MAX);
+    SQ_LIST_EACH(link, &heap->caches) {
+        const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
+        for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++)
+            for (uint32_t id = 0; id < heap->ops->counter_count; id++)
+                sums[id] += cache->counters[i][id];
+    }
+}
+
+static void run_take(const struct run *run, bool as_each, struct run_snapshot *snapshot)
+{
+    sq_machine *machine = run->request->machine;
+    run_sum_locks(run, as_each, snapshot->locks);
+    run_sum_counters(run, snapshot->counters);
+    snapshot->operations = 0;
+    for (uint32_t i = 0; i < machine->topology.cpu_count; i++)
+        snapshot->operations += run->runner.cpus[i].operations;
+    if (machine->ops->profile != NULL)
+        (void)machine->ops->profile(machine, snapshot->scope_ps, false);
+    snapshot->is_taken = true;
+}
+
+static bool run_has_window(const struct run *run)
+{
+    return run->runner.run_values[SQ_RUN_warmup_operations] > 0 ||
+           run->runner.run_values[SQ_RUN_measure_operations] > 0;
+}
+
+/* Measuring begins or ends; on an engine where nothing else runs at that moment. */
+static void run_mark(struct sq_runner *runner, bool is_end)
+{
+    struct run *run = runner->mark_argument;
+    run_take(run, false, is_end ? &run->after : &run->before);
+    if (is_end)
+        return;
+    for (uint32_t i = 0; i < runner->machine->topology.cpu_count; i++) {
+        memset(&runner->cpus[i].alloc_ns, 0, sizeof(runner->cpus[i].alloc_ns));
+        memset(&runner->cpus[i].free_ns, 0, sizeof(runner->cpus[i].free_ns));
+    }
+}
+
+/* ---- the row ---- */
+
 static void run_write_locks(const struct run *run, struct sq_json *json)
 {
-    const struct sq_lock_stats *now = run->locks_after;
     sq_json_open_object(json, "locks");
     for (uint32_t k = 0; k < SQ_LOCK_CLASS_COUNT; k++) {
-        const struct sq_lock_stats *before = &run->locks_before[k];
-        if (now[k].acquisitions == before->acquisitions)
+        const struct sq_lock_stats *before = &run->before.locks[k];
+        const struct sq_lock_stats *after = &run->after.locks[k];
+        if (after->acquisitions == before->acquisitions)
             continue;
         sq_json_open_object(json, sq_lock_class_name[k]);
         sq_json_unsigned(json, "acquisitions",
-                         now[k].acquisitions - before->acquisitions);
-        sq_json_unsigned(json, "contended", now[k].contended - before->contended);
-        sq_json_unsigned(json, "wait_ns", now[k].wait_ns - before->wait_ns);
+                         after->acquisitions - before->acquisitions);
+        sq_json_unsigned(json, "contended", after->contended - before->contended);
+        sq_json_unsigned(json, "wait_ns", after->wait_ns - before->wait_ns);
         sq_json_close(json);
     }
     sq_json_close(json);
@@ -141,19 +213,44 @@ static void run_write_locks(const struct run *run, struct sq_json *json)
 
 static void run_write_counters(const struct run *run, struct sq_json *json)
 {
-    const sq_heap *heap = run->runner.heap;
-    uint32_t cpu_count = run->request->machine->topology.cpu_count;
+    const sq_policy_ops *ops = run->runner.heap->ops;
     sq_json_open_object(json, "counters");
-    for (uint32_t id = 0; id < heap->ops->counter_count; id++) {
-        uint64_t total = 0;
-        SQ_LIST_EACH (link, &heap->caches) {
-            const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
-            for (uint32_t i = 0; i < cpu_count; i++)
-                total += cache->counters[i][id];
-        }
-        sq_json_unsigned(json, heap->ops->counters[id].name, total);
+    for (uint32_t id = 0; id < ops->counter_count; id++)
+        sq_json_unsigned(json, ops->counters[id].name,
+                         run->after.counters[id] -
+                             (run_has_window(run) ? run->before.counters[id] : 0));
+    sq_json_close(json);
+}
+
+/* Only a simulated run has one. */
+static void run_write_profile(const struct run *run, struct sq_json *json)
+{
+    const sq_machine *machine = run->request->machine;
+    double elapsed_ps = (double)(run->runner.end_ns - run->runner.start_ns) * 1000.0;
+    double busy_ps = 0;
+    for (uint32_t k = 0; k < SQ_SCOPE_COUNT; k++)
+        busy_ps += (double)(run->after.scope_ps[k] - run->before.scope_ps[k]);
+    sq_json_open_object(json, "profile");
+    for (uint32_t k = 0; machine->ops->profile != NULL && k < SQ_SCOPE_COUNT; k++) {
+        uint64_t ps = run->after.scope_ps[k] - run->before.scope_ps[k];
+        if (ps > 0)
+            sq_json_real(json, sq_scope_name[k], (double)ps / busy_ps);
     }
     sq_json_close(json);
+    if (machine->ops->profile != NULL && elapsed_ps > 0)
+        sq_json_real(json, "busy",
+                     busy_ps / elapsed_ps / (double)machine->topology.cpu_count);
+}
+
+static void run_write_fingerprint(const struct run *run, struct sq_json *json)
+{
+    const sq_machine *machine = run->request->machine;
+    char text[17];
+    if (machine->ops->fingerprint == NULL)
+        return;
+    (void)snprintf(text, sizeof(text), "%016llx",
+                   (unsigned long long)machine->ops->fingerprint(machine));
+    sq_json_string(json, "fingerprint", text);
 }
 
 static void run_write_memory(const struct run *run, sq_cpu *cpu,
@@ -249,10 +346,9 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_string(json, "engine", run->ops->engine);
     sq_json_unsigned(json, "seed", run->request->seed);
     run_write_parameters(run, json);
-    run_write_rate(run, sums->operations, json);
+    run_write_rate(run, run->after.operations - run->before.operations, json);
     run_write_counters(run, json);
-    sq_json_open_object(json, "profile"); /* only a simulated run has one */
-    sq_json_close(json);
+    run_write_profile(run, json);
     run_write_locks(run, json);
     run_write_memory(run, cpu, sums, json);
     sq_json_open_object(json, "latency_ns");
@@ -266,6 +362,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_unsigned(json, "allocations", sums->allocations);
     sq_json_unsigned(json, "frees", sums->frees);
     sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
+    run_write_fingerprint(run, json);
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
     if (run->request->with_caches)
@@ -312,9 +409,10 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
     ops->cpu_leave(cpu);
     if (code != SQ_OK)
         return code;
-    run_sum_locks(run, run->locks_before);
+    run_sum_locks(run, true, run->before.locks);
     code = run->ops->run(&run->runner, error);
-    run_sum_locks(run, run->locks_after);
+    if (!run->after.is_taken)
+        run_take(run, true, &run->after);
     cpu = ops->cpu_enter(request->machine, 0);
     if (code == SQ_OK)
         code = run_finish(run, cpu, json, error);
@@ -342,6 +440,10 @@ static int run_make(struct run *run, struct sq_error *error)
     run->runner.workload = request->workload;
     run->runner.values = run->values;
     run->runner.seed = request->seed;
+    if (request->machine->ops->profile != NULL) {
+        run->runner.mark = run_mark;
+        run->runner.mark_argument = run;
+    }
     run->runner.tick = request->tick;
     run->runner.tick_argument = request->tick_argument;
     return run_set_parameters(run, error);

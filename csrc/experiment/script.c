@@ -154,6 +154,63 @@ int script_add_object(struct script *script, uint32_t cache, void *address)
     return SQ_OK;
 }
 
+int script_add_handle(struct script *script, uint32_t cache, struct sq_sheaf *sheaf)
+{
+    struct script_handle *handle;
+    if (!script_grow((void **)&script->handle, &script->handle_capacity,
+                     script->handle_count, sizeof(*handle)))
+        return script_fail(script, SQ_E_MEMORY, "too many sheaves for the host");
+    handle = &script->handle[script->handle_count];
+    handle->sheaf = sheaf;
+    handle->cache = cache;
+    if (sheaf != NULL)
+        sheaf->handle = (uint32_t)script->handle_count;
+    script->handle_count++;
+    return SQ_OK;
+}
+
+int script_live_object(struct script *script, uint32_t cache, int64_t id,
+                       struct script_object **object)
+{
+    if (id < 0 || (uint64_t)id >= script->object_count)
+        return script_bad_number(script, "the id", id,
+                                 (int64_t)script->object_count - 1);
+    *object = &script->object[id];
+    if (!(*object)->live || (*object)->cache != cache)
+        return sq_error_set(script->error, SQ_E_PARAMETER,
+                            "script line %u: object %lld %s", script->line_number,
+                            (long long)id,
+                            (*object)->live ? "is of another cache"
+                                            : "is freed already");
+    return SQ_OK;
+}
+
+int script_next_id(struct script *script, int64_t *id, int64_t *last, bool *in_range)
+{
+    char *end;
+    if (*in_range && *id != *last) {
+        *id += *id < *last ? 1 : -1;
+        return 1;
+    }
+    *in_range = false;
+    while (isspace((unsigned char)*script->rest))
+        script->rest++;
+    if (*script->rest == '\0')
+        return 0;
+    *id = strtoll(script->rest, &end, 10);
+    if (end == script->rest)
+        return script_fail(script, SQ_E_PARAMETER, "accepted are ids and ranges of ids");
+    if (*end == '-') {
+        const char *second = end + 1;
+        *last = strtoll(second, &end, 10);
+        if (end == second)
+            return script_fail(script, SQ_E_PARAMETER, "a range of ids is like 5-9");
+        *in_range = true;
+    }
+    script->rest = end;
+    return 1;
+}
+
 /* ---- printing ---- */
 
 /* Open the line's object and print the command as the recordings show it. */
@@ -222,8 +279,8 @@ void script_print_place(struct script *script, sq_cpu *cpu, uint32_t cache_index
 
 /* ---- lines ---- */
 
-/* Cut `line` (a copy that may be changed) into its first words; `f` keeps its ids whole,
- * since there may be thousands. */
+/* Cut `line` (a copy that may be changed) into its first words; `f` and `fb` keep their
+ * ids whole, since there may be thousands. */
 static void script_split(struct script *script, char *line)
 {
     uint32_t limit = SQ_ARRAY_COUNT(script->word);
@@ -238,7 +295,8 @@ static void script_split(struct script *script, char *line)
             line++;
         if (*line != '\0')
             *line++ = '\0';
-        if (script->word_count == 3 && strcmp(script->word[0], "f") == 0)
+        if (script->word_count == 3 && (strcmp(script->word[0], "f") == 0 ||
+                                        strcmp(script->word[0], "fb") == 0))
             break;
     }
     script->rest = line;
@@ -303,6 +361,7 @@ int sq_script_run(sq_machine *machine, const sq_policy_ops *ops,
     sq_heap_destroy(cpu, script.heap);
     machine->ops->cpu_leave(cpu);
     free(script.object);
+    free(script.handle);
     free(script.event);
     return status;
 }

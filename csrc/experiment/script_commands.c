@@ -1,7 +1,6 @@
 /* The commands of an operation script, one function each, and the table that finds them. */
 #include "experiment/script_state.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,47 +159,14 @@ static int command_alloc(struct script *script, const char *command, uint32_t fl
     return status;
 }
 
-/* The ids of a line, `5-9` and `9-5` being ranges, one at a time: 1, 0 at the end of the
- * line, or an error. */
-static int next_id(struct script *script, int64_t *id, int64_t *last, bool *in_range)
-{
-    char *end;
-    if (*in_range && *id != *last) {
-        *id += *id < *last ? 1 : -1;
-        return 1;
-    }
-    *in_range = false;
-    while (isspace((unsigned char)*script->rest))
-        script->rest++;
-    if (*script->rest == '\0')
-        return 0;
-    *id = strtoll(script->rest, &end, 10);
-    if (end == script->rest)
-        return script_fail(script, SQ_E_PARAMETER, "accepted are ids and ranges of ids");
-    if (*end == '-') {
-        const char *second = end + 1;
-        *last = strtoll(second, &end, 10);
-        if (end == second)
-            return script_fail(script, SQ_E_PARAMETER, "a range of ids is like 5-9");
-        *in_range = true;
-    }
-    script->rest = end;
-    return 1;
-}
-
 static int free_one(struct script *script, sq_cpu *cpu, uint32_t cache, int64_t id)
 {
     struct script_object *object;
     struct sq_object_place place;
     size_t events_before = script->event_count;
-    if (id < 0 || (uint64_t)id >= script->object_count)
-        return script_bad_number(script, "the id", id, (int64_t)script->object_count - 1);
-    object = &script->object[id];
-    if (!object->live || object->cache != cache)
-        return sq_error_set(script->error, SQ_E_PARAMETER,
-                            "script line %u: object %lld %s", script->line_number,
-                            (long long)id,
-                            object->live ? "is of another cache" : "is freed already");
+    int status = script_live_object(script, cache, id, &object);
+    if (status != SQ_OK)
+        return status;
     if (!script->heap->ops->locate(script->cache[cache], object->address, &place))
         return script_fail(script, SQ_E_CORRUPTION,
                            "a live object is no longer an object of its cache");
@@ -225,7 +191,7 @@ static int command_free(struct script *script, const char *command)
         return status;
     script_open_op(script, command, "free", cache, cpu_index);
     sq_json_open_array(script->json, "ids");
-    while ((more = next_id(script, &id, &last, &in_range)) == 1)
+    while ((more = script_next_id(script, &id, &last, &in_range)) == 1)
         sq_json_integer(script->json, NULL, id);
     sq_json_close(script->json);
     sq_json_open_array(script->json, "objs");
@@ -234,7 +200,7 @@ static int command_free(struct script *script, const char *command)
     script->step = -1;
     cpu = script->machine->ops->cpu_enter(script->machine, cpu_index);
     status = more < 0 ? more : SQ_OK;
-    while (status == SQ_OK && (more = next_id(script, &id, &last, &in_range)) == 1) {
+    while (status == SQ_OK && (more = script_next_id(script, &id, &last, &in_range)) == 1) {
         script->step++;
         status = free_one(script, cpu, cache, id);
     }
@@ -560,6 +526,8 @@ int script_command(struct script *script, const char *line)
         return command_alloc(script, line, SQ_ALLOC_NOWAIT);
     if (strcmp(name, "f") == 0)
         return command_free(script, line);
+    if (script_bulk_command(script, line, &status))
+        return status;
     if (strcmp(name, "dump") == 0)
         return command_dump(script);
     if (strcmp(name, "shrink") == 0)
@@ -586,7 +554,7 @@ int script_command(struct script *script, const char *line)
         return command_exhaust(script, line);
     return sq_error_set(script->error, SQ_E_PARAMETER,
                         "script line %u: command %.20s: accepted are vars topo step "
-                        "cache a an f dump shrink defrag cpu_partial min_partial tune "
+                        "cache a an f ab fb sp sa sr st dump shrink defrag cpu_partial min_partial tune "
                         "reap reapnode queue sharedq expire x",
                         script->line_number, name);
 }

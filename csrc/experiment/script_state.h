@@ -18,6 +18,12 @@ struct script_object {
     bool live;
 };
 
+/* A prefilled sheaf that the script knows by its number. */
+struct script_handle {
+    struct sq_sheaf *sheaf; /* NULL when it was returned, or could not be had */
+    uint32_t cache;
+};
+
 struct script_event {
     bool is_new;
     int32_t step;
@@ -36,6 +42,8 @@ struct script {
     uint32_t cache_count;
     struct script_object *object;
     size_t object_count, object_capacity;
+    struct script_handle *handle;
+    size_t handle_count, handle_capacity;
     struct script_event *event;
     size_t event_count, event_capacity;
     int32_t step;      /* of events to come */
@@ -69,6 +77,19 @@ bool script_describe_member(sq_cache *cache, const char *name, int64_t *value);
 /* [slab, idx, further columns when stepping] of one object after its operation. */
 void script_print_place(struct script *script, sq_cpu *cpu, uint32_t cache_index,
                                const struct sq_object_place *place, size_t events_before);
+
+/* The ids of a line, `5-9` and `9-5` being ranges, one at a time: 1, 0 at the end of the
+ * line, or an error. */
+int script_next_id(struct script *script, int64_t *id, int64_t *last, bool *in_range);
+/* The live object of that id, which must be of that cache. */
+int script_live_object(struct script *script, uint32_t cache, int64_t id,
+                       struct script_object **object);
+int script_add_handle(struct script *script, uint32_t cache, struct sq_sheaf *sheaf);
+
+/* ---- script_bulk.c ---- */
+
+/* Run the line if it is a bulk or sheaf command; false if it is none. */
+bool script_bulk_command(struct script *script, const char *line, int *status);
 
 /* ---- script_commands.c ---- */
 

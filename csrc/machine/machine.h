@@ -3,7 +3,9 @@
  *
  * A policy is plain blocking C that calls what is listed here and nothing else; it cannot
  * ask which machine it runs on. The engine is chosen by the unit that includes the policy:
- * SQ_MACHINE_NATIVE runs it on real threads and real memory, at no cost beyond its own.
+ * SQ_MACHINE_NATIVE runs it on real threads and real memory, at no cost beyond its own;
+ * SQ_MACHINE_SIM runs it in virtual time, where each primitive costs what the machine's
+ * parameters say.
  *
  * `sq_cpu *cpu` always comes first: the caller *is* that CPU while the call runs.
  *
@@ -46,7 +48,24 @@
  *       management, queues of other CPUs or nodes). Lines reached through the lock,
  *       atomic and per-CPU primitives are known already. Free natively unless emulated
  *       distance is on.
- *   sq_scope_enter(cpu, SCOPE), sq_scope_leave(cpu, SCOPE)    names for the profile
+ *   sq_scope_enter(cpu, SCOPE), sq_scope_leave(cpu, SCOPE)    names for the profile, and
+ *       the path's own instructions (SQ_SCOPES in machine_base.h)
+ *   SQ_IN_SCOPE(cpu, SCOPE);                the rest of the block is in the scope
+ *   sq_touch_local(cpu, address, bytes)     a line of the CPU's own that a path changes:
+ *       free natively in any case
+ *
+ * For the engines' own parts and the workloads, not for policies
+ *   sq_now_ns(cpu)                          the machine's clock
+ *   sq_cpu_poll(cpu), sq_cpu_relax(cpu)     take requests of other CPUs; the second also
+ *       lets time pass, in a loop that waits for another CPU
+ *   sq_charge_ns(cpu, ns)                   work that is not memory; free natively, where
+ *       the real work is done
+ *   sq_slice_is_over(cpu)                   the clock says that others should run
+ *   sq_shared_alloc(machine, bytes), sq_shared_free(machine, memory, bytes)
+ *       zeroed lines for what CPUs share outside the nodes' memory (locks of page lists,
+ *       sockets, run queues), NULL when the host has none
+ *   sq_place_of(machine, address)           a number for the address, the same in each run
+ *       of a deterministic engine
  */
 #ifndef SQ_MACHINE_H
 #define SQ_MACHINE_H
@@ -61,6 +80,9 @@
 #if defined(SQ_MACHINE_NATIVE)
 #define SQ_MACHINE_TAG  native
 #define SQ_MACHINE_NAME "native"
+#elif defined(SQ_MACHINE_SIM)
+#define SQ_MACHINE_TAG  sim
+#define SQ_MACHINE_NAME "sim"
 #else
 #error "compiled through unit/<policy>_<machine>.c, which defines the machine"
 #define SQ_MACHINE_TAG  native /* so that an editor can still index the file */
@@ -75,6 +97,8 @@
 #define sq_meta_free    SQ_ON_MACHINE(sq_meta_free)
 #define sq_percpu_alloc SQ_ON_MACHINE(sq_percpu_alloc)
 #define sq_percpu_free  SQ_ON_MACHINE(sq_percpu_free)
+#define sq_shared_alloc SQ_ON_MACHINE(sq_shared_alloc)
+#define sq_shared_free  SQ_ON_MACHINE(sq_shared_free)
 
 typedef void sq_cpu_function(sq_cpu *target, void *argument);
 
@@ -90,12 +114,18 @@ void *sq_meta_alloc(sq_cpu *cpu, size_t bytes, uint32_t node);
 void sq_meta_free(sq_cpu *cpu, void *memory);
 bool sq_percpu_alloc(sq_cpu *cpu, struct sq_percpu *percpu, size_t bytes);
 void sq_percpu_free(sq_cpu *cpu, struct sq_percpu *percpu);
+void *sq_shared_alloc(sq_machine *machine, size_t bytes);
+void sq_shared_free(sq_machine *machine, void *memory, size_t bytes);
 
 static inline void *sq_percpu_at(const struct sq_percpu *percpu, uint32_t index)
 {
     return percpu->part[index];
 }
 
+#if defined(SQ_MACHINE_SIM)
+#include "machine/sim.h"
+#else
 #include "machine/native.h"
+#endif
 
 #endif

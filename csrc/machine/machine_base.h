@@ -38,6 +38,7 @@
     X(SLAB, "slab_lock")       /* one slab */                                          \
     X(LIST, "list_lock")       /* one node's slab lists */                             \
     X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
+    X(BOOK, "book_lock")       /* slabq's own records, which no kernel keeps: free */   \
     X(META, "meta_lock")       /* memory for the allocator's own structures */         \
     X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
     X(ZONE, "zone_lock")       /* one node's free pages */                             \
@@ -52,6 +53,73 @@ enum sq_lock_class {
 };
 
 extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
+
+/*
+ * A scope is a path: its name in a profile (the kernel's function where there is one), the
+ * cycles of its own instructions, beside the lines, locks, atomics and interrupt switches
+ * that the primitives charge, and where that figure is from. The cycles are defaults of
+ * the simulated machine's parameters <name>_cycles.
+ *
+ * "A1" is Lameter's table of 28 Oct 2007: cycles of kmalloc and kfree, one thread, two
+ * E5345; "pair" its test of kmalloc and kfree in turn, "columns" those of 10000 objects.
+ * What was fitted on it reproduces it; nothing was fitted on a table of contention.
+ */
+#define SQ_SCOPES(X)                                                                   \
+    X(WORKLOAD, workload, "workload", 0, "what no other scope covers")                 \
+    X(LOCK_WAIT, lock_wait, "lock_wait", 0, "waiting only")                            \
+    X(IRQ_WAIT, irq_wait, "smp_call_function", 0, "waiting only")                      \
+    X(SYSCALL, syscall, "system_call", 0, "parameter syscall_ns of a run")             \
+    X(COPY, copy, "copy_user", 0, "lines only")                                        \
+    X(SCHEDULE, schedule, "schedule", 0, "parameter schedule_ps")                      \
+    X(WAKE, wake, "try_to_wake_up", 0, "parameter wakeup_ps")                          \
+    X(PAGE_ALLOC, page_alloc, "get_page_from_freelist", 150,                           \
+      "fitted on A1, SLUB at 4096: 342")                                               \
+    X(PAGE_FREE, page_free, "free_hot_cold_page", 250,                                 \
+      "fitted on A1, SLUB at 4096: 342")                                               \
+    X(SLAB_ALLOC, slab_alloc, "kmem_cache_alloc", 18, "fitted on A1, pair: 140")       \
+    X(SLAB_REFILL, slab_refill, "cache_alloc_refill", 60, "estimate")                  \
+    X(SLAB_GET, slab_get, "slab_get_obj", 12, "estimate; A1, columns agree")           \
+    X(SLAB_GROW, slab_grow, "cache_grow", 600, "fitted on A1, columns of 256 to 2048") \
+    X(SLAB_FREE, slab_free, "kmem_cache_free", 21, "fitted on A1, pair: 140")          \
+    X(SLAB_FLUSH, slab_flush, "cache_flusharray", 60, "estimate")                      \
+    X(SLAB_PUT, slab_put, "free_block", 25, "estimate; A1, columns agree")             \
+    X(SLAB_DESTROY, slab_destroy, "slab_destroy", 400,                                 \
+      "fitted on A1, columns of 256 to 2048")                                          \
+    X(SLAB_ALIEN, slab_alien, "cache_free_alien", 20, "estimate")                      \
+    X(SLUB_ALLOC, slub_alloc, "kmem_cache_alloc", 15, "fitted on A1, pair: 151")       \
+    X(SLUB_ALLOC_SLOW, slub_alloc_slow, "__slab_alloc", 60, "estimate")                \
+    X(SLUB_PARTIAL, slub_partial, "get_partial_node", 30, "estimate")                  \
+    X(SLUB_NEW, slub_new, "new_slab", 400, "fitted on A1, columns of 256 to 1024")     \
+    X(SLUB_FREE, slub_free, "kmem_cache_free", 16, "fitted on A1, pair: 151")          \
+    X(SLUB_FREE_SLOW, slub_free_slow, "__slab_free", 40,                               \
+      "estimate; A1, columns agree")                                                   \
+    X(SLUB_DEACTIVATE, slub_deactivate, "deactivate_slab", 40, "estimate")             \
+    X(SLUB_UNFREEZE, slub_unfreeze, "unfreeze_partials", 40, "estimate")               \
+    X(SLUB_DISCARD, slub_discard, "discard_slab", 250,                                 \
+      "fitted on A1, columns of 256 to 1024")                                          \
+    X(SLUBQ_ALLOC, slubq_alloc, "slab_alloc", 18, "estimate: as SLAB's")               \
+    X(SLUBQ_REFILL, slubq_refill, "refill_queue", 60, "estimate: as SLAB's")           \
+    X(SLUBQ_GET, slubq_get, "retrieve_objects", 10,                                    \
+      "estimate: a bit found, an address")                                             \
+    X(SLUBQ_PARTIAL, slubq_partial, "get_partial_node", 30, "estimate: as SLUB's")     \
+    X(SLUBQ_NEW, slubq_new, "new_slab", 400, "estimate: as SLUB's")                    \
+    X(SLUBQ_FREE, slubq_free, "slab_free", 21, "estimate: as SLAB's")                  \
+    X(SLUBQ_DRAIN, slubq_drain, "drain_queue", 60, "estimate: as SLAB's")              \
+    X(SLUBQ_PUT, slubq_put, "drain_objects", 20, "estimate: a division, a bit set")    \
+    X(SLUBQ_DISCARD, slubq_discard, "discard_slab", 250, "estimate: as SLUB's")        \
+    X(SHEAF_ALLOC, sheaf_alloc, "alloc_from_pcs", 15, "estimate: as SLUB's")           \
+    X(SHEAF_REFILL, sheaf_refill, "refill_sheaf", 60, "estimate: as SLAB's")           \
+    X(SHEAF_FREE, sheaf_free, "free_to_pcs", 16, "estimate: as SLUB's")                \
+    X(SHEAF_FLUSH, sheaf_flush, "sheaf_flush", 60, "estimate: as SLAB's")
+
+enum sq_scope {
+#define SQ_SCOPE_ENUM(name, parameter, text, cycles, source) SQ_SCOPE_##name,
+    SQ_SCOPES(SQ_SCOPE_ENUM)
+#undef SQ_SCOPE_ENUM
+        SQ_SCOPE_COUNT
+};
+
+extern const char *const sq_scope_name[SQ_SCOPE_COUNT];
 
 /* Counted by each CPU for itself; a sum over CPUs is a figure of the run. */
 struct sq_lock_stats {
@@ -129,6 +197,11 @@ struct sq_machine_ops {
     void (*pages_free)(sq_cpu *cpu, struct sq_page *page);
     void *(*meta_alloc)(sq_cpu *cpu, size_t bytes, uint32_t node);
     void (*meta_free)(sq_cpu *cpu, void *memory);
+    /* Time of the run by scope, of all CPUs, in picoseconds, since the last call with
+     * `restart`; false: the engine keeps none. */
+    bool (*profile)(sq_machine *machine, uint64_t *scope_ps, bool restart);
+    /* A hash of the order of events so far; 0: the engine has no fixed order. */
+    uint64_t (*fingerprint)(const sq_machine *machine);
     /* Pages of a node that are in use by somebody; page lists count as free. */
     uint64_t (*pages_in_use)(sq_machine *machine, uint32_t node);
     void (*destroy)(sq_machine *machine);
@@ -144,6 +217,8 @@ struct sq_machine {
     uint64_t node_bytes;
     struct sq_page *page_frames; /* frame of arena page i is page_frames[i] */
     struct sq_pages *pages;
+    char *region; /* an engine with an order: all its memory, frames and shared lines too */
+    uint64_t region_bytes;
     bool nodes_are_bound; /* the host has nodes and each arena sits on one */
 };
 

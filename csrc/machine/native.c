@@ -47,6 +47,13 @@ struct native_machine {
     struct sq_native_cpu *cpus;
 };
 
+const char *const sq_scope_name[SQ_SCOPE_COUNT] = {
+#define SQ_SCOPE_TEXT(name, parameter, text, cycles, source) text,
+    SQ_SCOPES(SQ_SCOPE_TEXT)
+#undef SQ_SCOPE_TEXT
+};
+
+/* Nanoseconds of the monotonic clock. */
 uint64_t sq_native_now_ns(void)
 {
     struct timespec now;
@@ -61,6 +68,28 @@ static inline void spin_pause(void)
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
 #endif
+}
+
+void sq_native_relax(void)
+{
+    spin_pause();
+}
+
+/* ---- memory outside the nodes ---- */
+
+void *sq_shared_alloc(sq_machine *machine, size_t bytes)
+{
+    size_t total = sq_align_up(bytes, SQ_LINE_SIZE);
+    void *memory = total < bytes ? NULL : aligned_alloc(SQ_LINE_SIZE, total);
+    (void)machine;
+    return memory == NULL ? NULL : memset(memory, 0, total);
+}
+
+void sq_shared_free(sq_machine *machine, void *memory, size_t bytes)
+{
+    (void)machine;
+    (void)bytes;
+    free(memory);
 }
 
 /* ---- locks ---- */
@@ -287,7 +316,7 @@ static void native_bind_nodes(struct native_machine *machine)
 static void native_destroy(sq_machine *base)
 {
     struct native_machine *machine = native_of(base);
-    sq_pages_destroy(base->pages);
+    sq_pages_destroy(base, base->pages);
     if (base->page_frames != NULL)
         (void)munmap(base->page_frames, machine->frames_bytes);
     if (base->arena != NULL)

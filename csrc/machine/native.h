@@ -9,6 +9,9 @@
 #ifndef SQ_NATIVE_H
 #define SQ_NATIVE_H
 
+/* A touch of a workload is a touch of memory. */
+#define SQ_TOUCH_IS_REAL 1
+
 #include <stdatomic.h>
 
 /* Spins briefly, then yields the host CPU: virtual CPUs may outnumber real ones. */
@@ -27,6 +30,11 @@ struct sq_local_pair {
     uint64_t second;
 };
 
+/* What a task keeps for this engine: nothing. */
+struct sq_task_engine {
+    char unused;
+};
+
 struct sq_native_cpu {
     _Alignas(SQ_LINE_SIZE) sq_cpu base; /* must be first */
     /* -- any thread -- */
@@ -40,6 +48,8 @@ struct sq_native_cpu {
 void sq_native_lock_wait(sq_cpu *cpu, sq_lock *lock);
 void sq_native_take_request(sq_cpu *cpu);
 void sq_native_remote_delay(sq_cpu *cpu, const void *address, size_t bytes);
+void sq_native_relax(void);
+uint64_t sq_native_now_ns(void);
 
 /* ---- execution context ---- */
 
@@ -54,6 +64,42 @@ static inline void sq_cpu_poll(sq_cpu *cpu)
     struct sq_native_cpu *native = (struct sq_native_cpu *)cpu;
     if (atomic_load_explicit(&native->request_pending, memory_order_relaxed) != 0)
         sq_native_take_request(cpu);
+}
+
+static inline void sq_cpu_relax(sq_cpu *cpu)
+{
+    sq_cpu_poll(cpu);
+    sq_native_relax();
+}
+
+static inline uint64_t sq_now_ns(const sq_cpu *cpu)
+{
+    (void)cpu;
+    return sq_native_now_ns();
+}
+
+static inline void sq_charge_ns(sq_cpu *cpu, uint64_t ns)
+{
+    (void)cpu;
+    (void)ns;
+}
+
+static inline bool sq_slice_is_over(const sq_cpu *cpu)
+{
+    (void)cpu;
+    return false;
+}
+
+static inline bool sq_fault_pages(sq_cpu *cpu)
+{
+    (void)cpu;
+    return false;
+}
+
+static inline uint64_t sq_place_of(const sq_machine *machine, const void *address)
+{
+    (void)machine;
+    return (uintptr_t)address;
 }
 
 static inline void sq_irq_restore(sq_cpu *cpu)
@@ -208,7 +254,15 @@ static inline void sq_touch_write(sq_cpu *cpu, const void *address, size_t bytes
     sq_touch_read(cpu, address, bytes);
 }
 
+static inline void sq_touch_local(sq_cpu *cpu, const void *address, size_t bytes)
+{
+    (void)cpu;
+    (void)address;
+    (void)bytes;
+}
+
 #define sq_scope_enter(cpu, scope) ((void)(cpu))
 #define sq_scope_leave(cpu, scope) ((void)(cpu))
+#define SQ_IN_SCOPE(cpu, scope)    ((void)(cpu))
 
 #endif

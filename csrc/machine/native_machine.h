@@ -17,7 +17,4 @@ int sq_native_machine_create(const struct sq_machine_config *config,
  * costs from each node to each node beyond the host's own (the effective cost table). */
 void sq_native_machine_describe(sq_machine *machine, struct sq_json *json);
 
-/* Nanoseconds of the monotonic clock. */
-uint64_t sq_native_now_ns(void);
-
 #endif

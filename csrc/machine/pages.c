@@ -19,7 +19,6 @@
  */
 #include "machine/pages.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define PCP_ORDER_MAX    3u
@@ -233,6 +232,9 @@ struct sq_page *sq_pages_alloc(sq_cpu *cpu, uint32_t order, int32_t node, uint32
     uint32_t from = node < 0 ? cpu->node : (uint32_t)node;
     struct sq_page *page;
     SQ_ASSERT(order <= SQ_PAGE_ORDER_MAX && from < cpu->machine->topology.node_count);
+    if (sq_fault_pages(cpu))
+        return NULL;
+    SQ_IN_SCOPE(cpu, PAGE_ALLOC);
     page = nodes_take(cpu, from, order, flags, false);
     if (page == NULL && !(flags & SQ_PAGES_NOWAIT))
         page = nodes_take(cpu, from, order, flags, true);
@@ -258,6 +260,8 @@ void sq_pages_free(sq_cpu *cpu, struct sq_page *page)
     uint32_t order = page->order, node = page->node;
     SQ_ASSERT(page->state != SQ_PAGE_FREE && page->state != SQ_PAGE_PCP &&
               page->state != SQ_PAGE_TAIL);
+    SQ_IN_SCOPE(cpu, PAGE_FREE);
+    sq_touch_write(cpu, page, sizeof(*page));
     for (uint32_t i = 1; i < 1u << order; i++) {
         page[i].state = SQ_PAGE_FREE;
         page[i].head_offset = 0;
@@ -450,15 +454,13 @@ struct sq_pages *sq_pages_create(sq_machine *machine, uint32_t pcp_order_max)
     uint32_t cpu_count = machine->topology.cpu_count;
     uint32_t node_count = machine->topology.node_count;
     size_t list_bytes = sizeof(struct page_list) * cpu_count * node_count;
-    struct sq_pages *pages = aligned_alloc(SQ_LINE_SIZE, sizeof(*pages));
-    struct page_list *lists = aligned_alloc(SQ_LINE_SIZE, list_bytes);
+    struct sq_pages *pages = sq_shared_alloc(machine, sizeof(*pages));
+    struct page_list *lists = sq_shared_alloc(machine, list_bytes);
     if (pages == NULL || lists == NULL) {
-        free(pages);
-        free(lists);
+        sq_shared_free(machine, pages, sizeof(*pages));
+        sq_shared_free(machine, lists, list_bytes);
         return NULL;
     }
-    memset(pages, 0, sizeof(*pages));
-    memset(lists, 0, list_bytes);
     pages->cpu_count = cpu_count;
     pages->node_count = node_count;
     pages->order_max = pcp_order_max < PCP_ORDER_MAX ? pcp_order_max : PCP_ORDER_MAX;
@@ -475,10 +477,12 @@ struct sq_pages *sq_pages_create(sq_machine *machine, uint32_t pcp_order_max)
     return pages;
 }
 
-void sq_pages_destroy(struct sq_pages *pages)
+void sq_pages_destroy(sq_machine *machine, struct sq_pages *pages)
 {
+    size_t list_bytes;
     if (pages == NULL)
         return;
-    free(pages->lists);
-    free(pages);
+    list_bytes = sizeof(struct page_list) * pages->cpu_count * pages->node_count;
+    sq_shared_free(machine, pages->lists, list_bytes);
+    sq_shared_free(machine, pages, sizeof(*pages));
 }

@@ -19,7 +19,7 @@
 /* Requires machine->topology, arena, node_bytes and page_frames to be set; frames are
  * zero. Returns NULL when the host has no memory. */
 struct sq_pages *sq_pages_create(sq_machine *machine, uint32_t pcp_order_max);
-void sq_pages_destroy(struct sq_pages *pages);
+void sq_pages_destroy(sq_machine *machine, struct sq_pages *pages);
 /* Takes no lock: exact at a quiet moment, a good estimate otherwise. */
 uint64_t sq_pages_in_use(sq_machine *machine, uint32_t node);
 

@@ -101,13 +101,27 @@ static void sched_wake_all(struct sched *sched)
 }
 
 /* Requires the mutex. */
-static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+static void sched_stop_locked(struct sched *sched)
 {
-    if (sched->error.code == SQ_OK)
-        sched->error = *error;
-    atomic_store_explicit(&sched->base.signal.stop.value, 1, memory_order_relaxed);
+    __atomic_store_n(&sched->base.signal.stop, 1, __ATOMIC_RELAXED);
     atomic_store(&sched->is_finished, true);
     sched_wake_all(sched);
+}
+
+/* Requires the mutex. */
+static void sched_fail_locked(struct sched *sched, const struct sq_error *error)
+{
+    if (sched->error.code == SQ_OK && !sq_sched_is_stopped(&sched->base))
+        sched->error = *error;
+    sched_stop_locked(sched);
+}
+
+void sq_sched_finish(sq_sched *base)
+{
+    struct sched *sched = (struct sched *)base;
+    (void)pthread_mutex_lock(&sched->mutex);
+    sched_stop_locked(sched);
+    (void)pthread_mutex_unlock(&sched->mutex);
 }
 
 void sq_sched_fail(sq_sched *base, const struct sq_error *error)
@@ -174,7 +188,7 @@ static bool sched_is_work_for(struct sched *sched, const struct sched_cpu *self)
 
 static bool sched_is_work(struct sched *sched)
 {
-    if (atomic_load(&sched->base.timer_count.value) > 0)
+    if (__atomic_load_n(&sched->base.timer_count, __ATOMIC_SEQ_CST) > 0)
         return true;
     for (uint32_t i = 0; i < sched->cpu_count; i++)
         if (atomic_load(&sched->cpus[i].queued_count) > 0)
@@ -239,7 +253,6 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 /* Link a runnable task into the queue of `target`, before or after all others. */
 static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
 {
-    /* Both counts change under the lock, so the task is still ours where it is read. */
     sq_lock_acquire(cpu, &target->lock);
     if (is_first)
         sq_list_link_head(&task->link, &target->queue);
@@ -318,7 +331,7 @@ static void sched_add_timer(struct sched *sched, struct sched_cpu *self, sq_task
            SQ_LIST_ENTRY(place, sq_task, link)->wake_ns <= task->wake_ns)
         place = place->next;
     sq_list_link_tail(&task->link, place);
-    (void)atomic_fetch_add(&sched->base.timer_count.value, 1);
+    (void)__atomic_fetch_add(&sched->base.timer_count, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Queue the tasks whose time has come before all others of this CPU, the earliest first.
@@ -337,7 +350,7 @@ static uint32_t sched_run_timers(struct sched *sched, struct sched_cpu *self)
         count++;
     }
     if (count > 0)
-        (void)atomic_fetch_sub(&sched->base.timer_count.value, count);
+        (void)__atomic_fetch_sub(&sched->base.timer_count, count, __ATOMIC_SEQ_CST);
     return count;
 }
 

@@ -19,6 +19,10 @@
  * puts it before all that wait there; a running task makes room at its next call that may
  * block.
  *
+ * That is the native scheduler (sched.c), the host's threads being what they are. The
+ * simulated one (sched_sim.c) does as the kernel's: run queues by virtual runtime, and
+ * the rules of SQ_SCHED_RULES. What follows is common to both.
+ *
  * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
  * of the machine.
  */
@@ -27,11 +31,13 @@
 
 #include "machine/fiber.h"
 #include "machine/machine.h"
+#include "machine/sched_rules.h"
 
 #define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
 #define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
 #define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
 #define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_finish     SQ_ON_MACHINE(sq_sched_finish)
 #define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
 #define sq_task_create      SQ_ON_MACHINE(sq_task_create)
 #define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
@@ -50,8 +56,9 @@ typedef void sq_task_function(sq_task *task, void *argument);
 
 struct sq_sched_config {
     uint32_t slice_calls; /* calls of sq_task_step after which a task yields if others
-                             wait for its CPU; 0: never */
-    bool wake_affine;
+                             wait for its CPU; 0: never; native only */
+    bool wake_affine;     /* native only */
+    struct sq_sched_rules rules; /* simulated only */
 };
 
 struct sq_task {
@@ -73,6 +80,7 @@ struct sq_task {
     const void *waits_for; /* the waker's, to tell tasks of one queue apart */
     uint64_t wake_ns;      /* the sleeping CPU's; sq_task_sleep_until */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
+    struct sq_task_engine engine;
 };
 
 /* Tasks that wait for something, longest first. Its owner names the lock that guards
@@ -81,14 +89,16 @@ struct sq_wait_queue {
     struct sq_list tasks;
 };
 
-/* What tells every task to leave for good; read at each step. */
+/* What tells every task to leave for good; read at each step, with relaxed builtins: it is
+ * the host's, and no cost of the machine. */
 struct sq_sched_signal {
-    sq_atomic stop;
+    uint32_t stop;
 };
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
-    sq_atomic timer_count; /* tasks that sleep until a time */
+    /* Tasks that sleep until a time; with builtins, as it is no cost of the machine. */
+    uint32_t timer_count;
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
@@ -107,6 +117,8 @@ int sq_sched_run(sq_sched *sched, sq_sched_tick *tick, void *tick_argument,
                  struct sq_error *error);
 /* End the run with this error; the first one counts. May be called from any thread. */
 void sq_sched_fail(sq_sched *sched, const struct sq_error *error);
+/* End the run where it is, as a success. */
+void sq_sched_finish(sq_sched *sched);
 /* Of all CPUs; exact when no run goes on. */
 void sq_sched_count(const sq_sched *sched, uint64_t *switches, uint64_t *migrations);
 
@@ -143,13 +155,18 @@ void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
  * how many there were. */
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);
 
+static inline bool sq_sched_is_stopped(const sq_sched *sched)
+{
+    return __atomic_load_n(&sched->signal.stop, __ATOMIC_RELAXED) != 0;
+}
+
 /*
  * Every call of a workload begins here: the CPU the task is, at the price of one load
  * and one decrement. Does not return when the run is over. Requires no lock held.
  */
 static inline sq_cpu *sq_task_step(sq_task *task)
 {
-    if (sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0)
+    if (sq_sched_is_stopped(task->sched))
         sq_task_abandon(task);
     if (task->calls_left-- == 0)
         sq_task_next_slice(task);
@@ -160,10 +177,10 @@ static inline sq_cpu *sq_task_step(sq_task *task)
 static inline sq_cpu *sq_task_step_blocking(sq_task *task)
 {
     (void)sq_task_step(task);
-    if (task->slice_is_over) {
+    if (task->slice_is_over || sq_slice_is_over(task->cpu)) {
         task->slice_is_over = false;
         sq_task_yield(task);
-    } else if (sq_load_relaxed(task->cpu, &task->sched->timer_count) != 0) {
+    } else if (__atomic_load_n(&task->sched->timer_count, __ATOMIC_RELAXED) != 0) {
         sq_task_look_at_timers(task);
     }
     return task->cpu;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/sq_error.h"
+#include "policy/sheaves_options.h"
 #include "policy/slab_options.h"
 #include "policy/slub_options.h"
 #include "policy/slubq_options.h"
@@ -30,6 +31,9 @@ struct sq_options {
     struct {
         SQ_SLUBQ_OPTIONS(SQ_OPTION_FIELD)
     } slubq;
+    struct {
+        SQ_SHEAVES_OPTIONS(SQ_OPTION_FIELD)
+    } sheaves;
 };
 
 /* One row of the table. */

@@ -116,6 +116,20 @@ struct sq_cache_usage {
     uint32_t slabinfo_limit, slabinfo_batchcount, slabinfo_shared;
 };
 
+/*
+ * An array of objects of one cache (the kernel's slab_sheaf), as a caller holds one that
+ * was filled for it: the objects are its own until it returns the sheaf. 32 bytes before
+ * the objects, as in the kernel.
+ */
+struct sq_sheaf {
+    struct sq_list link; /* the policy's */
+    uint32_t size;       /* objects in it; the last is the next one handed out */
+    uint32_t capacity;   /* objects that fit */
+    uint32_t handle;     /* the holder's own number; dump() shows it */
+    void *object[];
+};
+_Static_assert(sizeof(struct sq_sheaf) == 32, "half a line before the objects");
+
 /* Where an object lies. */
 struct sq_object_place {
     struct sq_page *page; /* head of its slab */
@@ -219,6 +233,18 @@ struct sq_policy_ops {
     size_t (*alloc_bulk)(sq_cpu *cpu, sq_cache *cache, uint32_t flags, size_t count,
                          void **objects);
     void (*free_bulk)(sq_cpu *cpu, sq_cache *cache, size_t count, void **objects);
+    /* Prefilled sheaves, 6.18; NULL: the policy has none. A sheaf with at least `count`
+     * objects (kmem_cache_prefill_sheaf), or NULL if there is no memory. */
+    struct sq_sheaf *(*sheaf_prefill)(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
+                                      uint32_t count);
+    /* One object of it, or NULL when it is empty. */
+    void *(*sheaf_alloc)(sq_cpu *cpu, sq_cache *cache, struct sq_sheaf *sheaf);
+    /* See to it that it holds `count` objects; it may become another sheaf. 0, or
+     * SQ_E_MEMORY and the sheaf is as it was. */
+    int (*sheaf_refill)(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
+                        struct sq_sheaf **sheaf, uint32_t count);
+    void (*sheaf_return)(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
+                         struct sq_sheaf *sheaf);
     void *(*kmalloc)(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node,
                      uint32_t flags);
     void (*kfree)(sq_cpu *cpu, sq_heap *heap, void *memory); /* NULL does nothing */
@@ -246,6 +272,9 @@ struct sq_policy_ops {
      * `slab_is_free` and place->page must not be read. */
     void (*row)(sq_cpu *cpu, sq_cache *cache, const struct sq_object_place *place,
                 bool slab_is_free, struct sq_json *json);
+    /* The step columns that tell of the CPU and its node alone, as elements of an open
+     * JSON array: the oracle's `after`. NULL: the recordings have none. */
+    void (*row_cpu)(sq_cpu *cpu, sq_cache *cache, struct sq_json *json);
     const char *const *row_columns; /* names, beginning with "slab", "idx"; NULL ends */
     /* The names for these options, where they depend on them; NULL: row_columns. */
     const char *const *(*row_columns_of)(const struct sq_options *options);

@@ -249,6 +249,8 @@ static inline void *slab_alloc_hit(sq_cpu *cpu, struct slab_cache *cache, int32_
         return NULL;
     array->avail = avail - 1;
     array->touched = 1;
+    sq_touch_local(cpu, array, sizeof(*array));
+    sq_touch_local(cpu, &array->entry[avail - 1], sizeof(void *));
     sq_count(cpu, &cache->base, SLAB_ALLOCHIT);
     return array->entry[avail - 1];
 }
@@ -387,6 +389,8 @@ static inline bool slab_free_hit(sq_cpu *cpu, struct slab_cache *cache, void *ob
         return false;
     array->entry[avail] = object;
     array->avail = avail + 1;
+    sq_touch_local(cpu, array, sizeof(*array));
+    sq_touch_local(cpu, &array->entry[avail], sizeof(void *));
     sq_count(cpu, &cache->base, SLAB_FREEHIT);
     return true;
 }

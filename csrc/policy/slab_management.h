@@ -257,6 +257,7 @@ static void *slab_outside_memory(const struct slab_cache *cache, struct slab *sl
  * outside, that no lock is held. */
 static void slab_destroy(sq_cpu *cpu, struct slab_cache *cache, struct slab *slab)
 {
+    SQ_IN_SCOPE(cpu, SLAB_DESTROY);
     void *memory = slab_outside_memory(cache, slab);
     slab_pages_put(cpu, cache, slab_page_of(cache, slab));
     if (memory != NULL)
@@ -268,6 +269,7 @@ static void slab_destroy(sq_cpu *cpu, struct slab_cache *cache, struct slab *sla
 static void slab_destroy_locked(sq_cpu *cpu, struct slab_cache *cache,
                                 struct slab *slab, struct sq_list *doomed)
 {
+    SQ_IN_SCOPE(cpu, SLAB_DESTROY);
     struct sq_list *memory = slab_outside_memory(cache, slab);
     slab_pages_put(cpu, cache, slab_page_of(cache, slab));
     if (memory != NULL)

@@ -12,7 +12,7 @@
 #ifndef SLUB_CHECK_H
 #define SLUB_CHECK_H
 
-#include "policy/slub_node.h"
+#include "policy/slub_dump.h"
 
 struct slub_checker {
     sq_cpu *cpu;
@@ -255,19 +255,19 @@ static int slub_check_unlisted(const struct slub_checker *checker, uint32_t inde
     return SQ_OK;
 }
 
-static int slub_check(sq_cpu *cpu, sq_cache *base, struct sq_error *error)
+/* All slabs and all lists of slabs. */
+static int slub_check_slabs(const struct slub_checker *checker)
 {
-    const struct slub_checker checker = {cpu, (struct slub_cache *)base, error};
-    const struct sq_topology *topology = &cpu->machine->topology;
+    const struct sq_topology *topology = &checker->cpu->machine->topology;
     int status = SQ_OK;
     for (uint32_t i = 0; i < topology->node_count && status == SQ_OK; i++)
-        status = slub_check_all(&checker, i);
+        status = slub_check_all(checker, i);
     for (uint32_t i = 0; i < topology->cpu_count && status == SQ_OK; i++)
-        status = slub_check_cpu(&checker, i);
+        status = slub_check_cpu(checker, i);
     for (uint32_t i = 0; i < topology->node_count && status == SQ_OK; i++)
-        status = slub_check_node_lists(&checker, i);
+        status = slub_check_node_lists(checker, i);
     for (uint32_t i = 0; i < topology->node_count && status == SQ_OK; i++)
-        status = slub_check_unlisted(&checker, i);
+        status = slub_check_unlisted(checker, i);
     return status;
 }
 

@@ -5,7 +5,14 @@
 #ifndef SLUB_CONTROL_H
 #define SLUB_CONTROL_H
 
-#include "policy/slub_node.h"
+#include "policy/slub_sheaf.h"
+
+#include <string.h>
+
+#define SLUB_DEBUG_FLAGS                                                               \
+    (SQ_CACHE_RED_ZONE | SQ_CACHE_POISON | SQ_CACHE_STORE_USER |                       \
+     SQ_CACHE_CONSISTENCY_CHECKS)
+#define SLUB_MIN_PARTIAL_MAX 10u /* the kernel's MAX_PARTIAL */
 
 static const struct sq_counter_name slub_counter_names[SLUB_COUNTER_COUNT] = {
 #define SLUB_COUNTER_NAME(name, text, help) {text, help},
@@ -27,10 +34,10 @@ static struct slub_layout
 slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t flags)
 {
     const struct slub_layout_rule rule = {
-        .align_rule = (enum slub_align_rule)heap->options.slub.hwcache_align_rule,
-        .fp_in_middle = heap->options.slub.free_pointer_middle != 0,
-        .has_left_pad = heap->options.slub.red_left_pad != 0,
-        .track_bytes = (uint32_t)heap->options.slub.track_bytes,
+        .align_rule = (enum slub_align_rule)SLUB_HEAP_OPTION(heap, hwcache_align_rule),
+        .fp_in_middle = SLUB_HEAP_OPTION(heap, free_pointer_middle) != 0,
+        .has_left_pad = SLUB_HEAP_OPTION(heap, red_left_pad) != 0,
+        .track_bytes = (uint32_t)SLUB_HEAP_OPTION(heap, track_bytes),
     };
     bool must_survive = spec->constructor != NULL ||
                         (flags & (SQ_CACHE_TYPESAFE_BY_RCU | SQ_CACHE_POISON)) != 0;
@@ -42,8 +49,8 @@ slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t f
 /* min_partial of a new cache: the larger the objects, the more slabs are kept. */
 static uint32_t slub_min_partial_of(const sq_heap *heap, uint32_t size)
 {
-    uint64_t smallest = (uint64_t)heap->options.slub.min_partial;
-    uint32_t divisor = (uint32_t)heap->options.slub.min_partial_divisor;
+    uint64_t smallest = (uint64_t)SLUB_HEAP_OPTION(heap, min_partial);
+    uint32_t divisor = (uint32_t)SLUB_HEAP_OPTION(heap, min_partial_divisor);
     if (divisor == 0)
         return (uint32_t)smallest;
     return (uint32_t)sq_max_u64(
@@ -55,16 +62,16 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
                              struct slub_shape *shape)
 {
     uint32_t size = shape->layout.size;
-    uint32_t few_order = (uint32_t)heap->options.slub.kmalloc_few_order;
-    uint32_t max_order = (uint32_t)heap->options.slub.slub_max_order;
-    uint32_t min_objects = (uint32_t)heap->options.slub.slub_min_objects;
+    uint32_t few_order = (uint32_t)SLUB_HEAP_OPTION(heap, kmalloc_few_order);
+    uint32_t max_order = (uint32_t)SLUB_HEAP_OPTION(heap, slub_max_order);
+    uint32_t min_objects = (uint32_t)SLUB_HEAP_OPTION(heap, slub_min_objects);
     int32_t order;
     if (min_objects == 0)
         min_objects = slub_min_objects(heap->machine->topology.cpu_count);
     order =
-        slub_order(size, min_objects, (uint32_t)heap->options.slub.slub_min_order,
-                   max_order, (enum slub_order_search)heap->options.slub.order_search,
-                   (uint32_t)heap->options.slub.slab_objects_max);
+        slub_order(size, min_objects, (uint32_t)SLUB_HEAP_OPTION(heap, slub_min_order),
+                   max_order, (enum slub_order_search)SLUB_HEAP_OPTION(heap, order_search),
+                   (uint32_t)SLUB_HEAP_OPTION(heap, slab_objects_max));
     if (few_order != 0 && (spec->flags & SQ_CACHE_KMALLOC) != 0 &&
         slub_order_objects(0, size) < min_objects) {
         order = (int32_t)sq_max_u64(max_order, few_order);
@@ -82,10 +89,10 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
 static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
                          struct slub_shape *shape, struct sq_error *error)
 {
-    uint32_t unit = (uint32_t)heap->options.slub.cpu_partial_unit;
+    uint32_t unit = (uint32_t)SLUB_HEAP_OPTION(heap, cpu_partial_unit);
     uint32_t flags = spec->flags;
     *shape = (struct slub_shape){0};
-    if (heap->options.slub.slub_debug == 0)
+    if (SLUB_HEAP_OPTION(heap, slub_debug) == 0)
         flags &= ~(uint32_t)SLUB_DEBUG_FLAGS;
     shape->is_debug = (flags & SLUB_DEBUG_FLAGS) != 0;
     shape->keeps_full_list = (flags & SQ_CACHE_STORE_USER) != 0;
@@ -97,8 +104,8 @@ static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
                             spec->name, shape->layout.size,
                             SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX);
     shape->min_partial = slub_min_partial_of(heap, shape->layout.size);
-    shape->has_cpu_partial = heap->options.slub.slub_cpu_partial != 0 && unit != 0 &&
-                             heap->options.slub.slab_cmpxchg != 0 && !shape->is_debug;
+    shape->has_cpu_partial = SLUB_HEAP_OPTION(heap, slub_cpu_partial) != 0 && unit != 0 &&
+                             SLUB_HEAP_OPTION(heap, slab_cmpxchg) != 0 && !shape->is_debug;
     if (shape->has_cpu_partial) {
         shape->cpu_partial = slub_cpu_partial_objects(shape->layout.size,
                                                       unit == SLUB_CPU_PARTIAL_SLABS);
@@ -113,48 +120,44 @@ static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
 static void slub_print_cpu_partial(const sq_heap *heap, uint32_t objects,
                                    uint32_t slabs, struct sq_json *json)
 {
-    uint32_t unit = (uint32_t)heap->options.slub.cpu_partial_unit;
-    bool is_built = heap->options.slub.slub_cpu_partial != 0 && unit != 0;
+    uint32_t unit = (uint32_t)SLUB_HEAP_OPTION(heap, cpu_partial_unit);
+    bool is_built = SLUB_HEAP_OPTION(heap, slub_cpu_partial) != 0 && unit != 0;
     sq_json_integer(json, "cpu_partial", is_built ? (int64_t)objects : -1);
     sq_json_integer(json, "cpu_partial_slabs",
                     is_built && unit == SLUB_CPU_PARTIAL_SLABS ? (int64_t)slabs : -1);
 }
 
-static int slub_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
-                         struct sq_json *json, struct sq_error *error)
+/* The members that geometry() prints of such a cache. */
+static void slub_print_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
+                                const struct slub_shape *shape, struct sq_json *json)
 {
-    struct slub_shape shape;
-    int status = slub_shape_of(heap, spec, &shape, error);
-    if (status != SQ_OK)
-        return status;
     sq_json_unsigned(json, "objsize", spec->size);
-    sq_json_unsigned(json, "size", shape.layout.size);
+    sq_json_unsigned(json, "size", shape->layout.size);
     sq_json_unsigned(json, "align",
-                     heap->options.slub.align_is_as_asked != 0 ? spec->align
-                                                               : shape.layout.align);
-    sq_json_unsigned(json, "order", shape.order);
-    sq_json_unsigned(json, "pages", UINT64_C(1) << shape.order);
-    sq_json_unsigned(json, "num", shape.objects);
-    if (heap->options.slub.order_fallback != 0) {
-        sq_json_unsigned(json, "min_order", shape.min_order);
-        sq_json_unsigned(json, "min_num", shape.min_order_objects);
+                     SLUB_HEAP_OPTION(heap, align_is_as_asked) != 0 ? spec->align
+                                                               : shape->layout.align);
+    sq_json_unsigned(json, "order", shape->order);
+    sq_json_unsigned(json, "pages", UINT64_C(1) << shape->order);
+    sq_json_unsigned(json, "num", shape->objects);
+    if (SLUB_HEAP_OPTION(heap, order_fallback) != 0) {
+        sq_json_unsigned(json, "min_order", shape->min_order);
+        sq_json_unsigned(json, "min_num", shape->min_order_objects);
     }
-    slub_print_cpu_partial(heap, shape.cpu_partial, shape.cpu_partial_slabs, json);
-    sq_json_unsigned(json, "min_partial", shape.min_partial);
-    sq_json_unsigned(json, "fp_offset", shape.layout.fp_offset);
-    sq_json_unsigned(json, "inuse", shape.layout.inuse);
-    sq_json_unsigned(json, "red_left_pad", shape.layout.red_left_pad);
-    sq_json_integer(json, "defrag_ratio", heap->options.slub.remote_node_defrag_ratio);
-    return SQ_OK;
+    slub_print_cpu_partial(heap, shape->cpu_partial, shape->cpu_partial_slabs, json);
+    sq_json_unsigned(json, "min_partial", shape->min_partial);
+    sq_json_unsigned(json, "fp_offset", shape->layout.fp_offset);
+    sq_json_unsigned(json, "inuse", shape->layout.inuse);
+    sq_json_unsigned(json, "red_left_pad", shape->layout.red_left_pad);
+    sq_json_integer(json, "defrag_ratio", SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio));
 }
 
 static void slub_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
     uint64_t size_min = UINT64_C(1)
-                        << sq_ilog2((uint64_t)options->slub.kmalloc_min_size);
+                        << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_min_size);
     uint64_t size_max = UINT64_C(1)
-                        << sq_ilog2((uint64_t)options->slub.kmalloc_max_size);
+                        << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_max_size);
     uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
     *shape = (struct sq_kmalloc_shape){
         .size_min = size_min,
@@ -178,7 +181,7 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
     cache->base.order = shape->order;
     cache->base.slab_object_count = shape->objects;
     cache->fp_offset = shape->layout.fp_offset;
-    cache->fast_path = (uint32_t)heap->options.slub.fast_path;
+    cache->fast_path = (uint32_t)SLUB_HEAP_OPTION(heap, fast_path);
     cache->tid_step = UINT64_C(1) << sq_fls(cpu_count - 1);
     cache->reciprocal = sq_div_ceil(UINT64_C(1) << 32, shape->layout.size);
     cache->red_left_pad = shape->layout.red_left_pad;
@@ -194,7 +197,9 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
     cache->cpu_partial = shape->cpu_partial;
     cache->cpu_partial_slabs = shape->cpu_partial_slabs;
     cache->remote_node_defrag_ratio =
-        (uint32_t)heap->options.slub.remote_node_defrag_ratio;
+        (uint32_t)SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio);
+    sq_lock_init(&cache->held_lock, SQ_LOCK_META);
+    sq_list_init(&cache->held);
 }
 
 /* Each node's struct in its own memory. False if there is none; what was made stays. */
@@ -205,7 +210,7 @@ static bool slub_make_nodes(sq_cpu *cpu, struct slub_cache *cache)
         if (node == NULL)
             return false;
         sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
-        sq_lock_init(&node->all_lock, SQ_LOCK_META);
+        sq_lock_init(&node->all_lock, SQ_LOCK_BOOK);
         sq_list_init(&node->partial);
         sq_list_init(&node->full);
         cache->node[i] = node;
@@ -224,15 +229,12 @@ static void slub_free_parts(sq_cpu *cpu, struct slub_cache *cache)
     sq_percpu_free(cpu, &cache->percpu);
 }
 
-static int slub_cache_init(sq_cpu *cpu, sq_cache *base,
+/* Make a cache of that shape; on failure nothing is left behind. */
+static int slub_cache_make(sq_cpu *cpu, struct slub_cache *cache,
+                           const struct slub_shape *shape,
                            const struct sq_cache_spec *spec, struct sq_error *error)
 {
-    struct slub_cache *cache = (struct slub_cache *)base;
-    struct slub_shape shape;
-    int status = slub_shape_of(base->heap, spec, &shape, error);
-    if (status != SQ_OK)
-        return status;
-    slub_cache_set(cache, &shape, spec);
+    slub_cache_set(cache, shape, spec);
     if (!sq_percpu_alloc(cpu, &cache->percpu, sizeof(struct slub_cpu)))
         return sq_error_set(error, SQ_E_MEMORY,
                             "no memory on the machine for the CPUs of cache %.60s",
@@ -248,7 +250,8 @@ static int slub_cache_init(sq_cpu *cpu, sq_cache *base,
     return SQ_OK;
 }
 
-/* Wherever a slab is, the chain of all slabs has it. */
+/* Wherever a slab is, the chain of all slabs has it; sheaves that callers still hold
+ * end with the cache. */
 static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
 {
     struct slub_cache *cache = (struct slub_cache *)base;
@@ -257,6 +260,8 @@ static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
         while (node->all_first != 0)
             slub_slab_discard(cpu, cache, slub_frame(cpu->machine, node->all_first));
     }
+    SQ_LIST_EACH_SAFE(link, following, &cache->held)
+    sq_meta_free(cpu, SQ_LIST_ENTRY(link, struct sq_sheaf, link));
     slub_free_parts(cpu, cache);
 }
 
@@ -269,31 +274,48 @@ static void slub_flush_cpu(sq_cpu *cpu, sq_cache *base)
     sq_irq_restore(cpu);
 }
 
+/* What every CPU is asked to do by shrink and by a change of cpu_partial: its cache's
+ * policy says how a CPU is emptied. */
 static void slub_flush_request(sq_cpu *target, void *argument)
 {
-    slub_cpu_flush(target, argument);
+    sq_cache *base = argument;
+    base->ops->flush_cpu(target, base);
 }
 
-/* kmem_cache_shrink: since 4.x tells whether slabs are left, before that 0. */
-static int slub_shrink(sq_cpu *cpu, sq_cache *base)
+/* What a policy on top of SLUB does before the lists of a node are gone through. */
+typedef void slub_shrink_hook(sq_cpu *cpu, struct slub_cache *cache, uint32_t node);
+
+/* The node part of kmem_cache_shrink, after all CPUs were emptied. Returns whether slabs
+ * are left (since 4.x; before that 0). `by_use`: see slub_node_shrink. */
+static int slub_shrink_nodes(sq_cpu *cpu, struct slub_cache *cache,
+                             slub_shrink_hook *before_node, struct sq_list *by_use)
 {
-    struct slub_cache *cache = (struct slub_cache *)base;
-    bool promotes = SLUB_OPTION(cache, shrink_promote) != 0;
-    struct sq_list *by_use = NULL;
     int are_slabs_left = 0;
-    if (!promotes) {
-        by_use =
-            sq_meta_alloc(cpu, base->slab_object_count * sizeof(*by_use), cpu->node);
+    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
+        if (before_node != NULL)
+            before_node(cpu, cache, i);
+        slub_node_shrink(cpu, cache, cache->node[i], by_use);
+        sq_lock_acquire(cpu, &cache->node[i]->all_lock);
+        are_slabs_left |= by_use == NULL && cache->node[i]->slab_count != 0;
+        sq_lock_release(cpu, &cache->node[i]->all_lock);
+    }
+    return are_slabs_left;
+}
+
+/* kmem_cache_shrink. */
+static int slub_shrink_all(sq_cpu *cpu, struct slub_cache *cache,
+                           slub_shrink_hook *before_node)
+{
+    struct sq_list *by_use = NULL;
+    int are_slabs_left;
+    if (SLUB_OPTION(cache, shrink_promote) == 0) {
+        by_use = sq_meta_alloc(cpu, cache->base.slab_object_count * sizeof(*by_use),
+                               cpu->node);
         if (by_use == NULL)
             return SQ_E_MEMORY;
     }
     sq_on_each_cpu(cpu, slub_flush_request, cache);
-    for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
-        slub_node_shrink(cpu, cache, cache->node[i], by_use);
-        sq_lock_acquire(cpu, &cache->node[i]->all_lock);
-        are_slabs_left |= promotes && cache->node[i]->slab_count != 0;
-        sq_lock_release(cpu, &cache->node[i]->all_lock);
-    }
+    are_slabs_left = slub_shrink_nodes(cpu, cache, before_node, by_use);
     if (by_use != NULL)
         sq_meta_free(cpu, by_use);
     return are_slabs_left;
@@ -317,9 +339,9 @@ static int slub_tune_check(struct slub_cache *cache, const char *name, int64_t v
     int64_t largest = INT32_MAX;
     if (tunable == NULL)
         return sq_error_set(error, SQ_E_PARAMETER,
-                            "tunable is %.40s: policy slub accepts cpu_partial, "
+                            "tunable is %.40s: policy %s accepts cpu_partial, "
                             "min_partial, remote_node_defrag_ratio",
-                            name);
+                            name, cache->base.ops->name);
     if (tunable == &cache->cpu_partial && !cache->has_cpu_partial)
         largest = 0;
     if (value < 0 || value > largest)

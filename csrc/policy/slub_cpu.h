@@ -25,6 +25,7 @@ static inline void slub_cpu_set_free(const struct slub_cache *cache,
 static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
                               struct sq_page *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_UNFREEZE);
     struct slub_node *node = NULL;
     struct sq_page *surplus = NULL, *page;
     while ((page = first) != NULL) {
@@ -215,6 +216,7 @@ static struct slub_deactivation slub_deactivate_update(sq_cpu *cpu,
 static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                             void *first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_DEACTIVATE);
     struct slub_node *node = slub_node_of(cache, page);
     struct slub_deactivation done;
     bool had_remote_frees, at_head;
@@ -250,6 +252,14 @@ static void slub_cpu_deactivate(sq_cpu *cpu, struct slub_cache *cache,
     local->slab = NULL;
     slub_cpu_set_free(cache, local, NULL);
     slub_deactivate(cpu, cache, page, first);
+}
+
+/* The CPU keeps no slab beyond the call that needed one. Requires irqs off. */
+static void slub_cpu_drop(sq_cpu *cpu, struct slub_cache *cache)
+{
+    struct slub_cpu *local = slub_cpu_of(cpu, cache);
+    if (local->slab != NULL)
+        slub_cpu_deactivate(cpu, cache, local);
 }
 
 /* flush_slab and unfreeze_partials: the CPU keeps nothing. Requires irqs off. */

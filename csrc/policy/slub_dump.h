@@ -1,26 +1,19 @@
 /*
  * What SLUB says of itself: the lines of operation scripts, usage, where an object
- * lies, and check(), which trusts nothing it reads. Included by slub.c.
+ * lies, read with care. check() is in slub_check.h.
  */
 #ifndef SLUB_DUMP_H
 #define SLUB_DUMP_H
 
-#include "policy/slub_node.h"
+#include "policy/slub_control.h"
 
-static const char *const slub_row_columns[] = {"slab",
-                                               "idx",
-                                               "cpu_slab",
-                                               "cpu_freelist_len",
-                                               "cpu_partial_slabs",
-                                               "nr_partial_cpunode",
-                                               "nr_slabs_cpunode",
-                                               "objslab_inuse",
-                                               "objslab_frozen",
-                                               "objslab_freelist_len",
-                                               "objnode",
-                                               "nr_partial_objnode",
-                                               "nr_slabs_objnode",
-                                               NULL};
+#include <stdio.h>
+
+/* The step columns that SLUB fills in, after ["slab", "idx"]. */
+#define SLUB_ROW_COLUMNS                                                               \
+    "slab", "idx", "cpu_slab", "cpu_freelist_len", "cpu_partial_slabs",                \
+        "nr_partial_cpunode", "nr_slabs_cpunode", "objslab_inuse", "objslab_frozen",   \
+        "objslab_freelist_len", "objnode", "nr_partial_objnode", "nr_slabs_objnode"
 
 /* ---- free lists, read with care ---- */
 
@@ -79,9 +72,12 @@ static void slub_print_slab_list(sq_cpu *cpu, const struct slub_cache *cache,
 
 /* ---- describe, dump, row ---- */
 
-static void slub_describe(sq_cache *base, struct sq_json *json)
+/* What is said of a cache when it is made; `sheaf_capacity` is -1 for releases that know
+ * none. */
+static void slub_print_cache(const struct slub_cache *cache, int64_t sheaf_capacity,
+                             struct sq_json *json)
 {
-    const struct slub_cache *cache = (const struct slub_cache *)base;
+    const sq_cache *base = &cache->base;
     sq_json_unsigned(json, "objsize", base->object_size);
     sq_json_unsigned(json, "size", base->size);
     sq_json_unsigned(json, "align",
@@ -101,8 +97,8 @@ static void slub_describe(sq_cache *base, struct sq_json *json)
     sq_json_unsigned(json, "inuse", cache->inuse);
     sq_json_unsigned(json, "remote_node_defrag_ratio",
                      slub_tunable(&cache->remote_node_defrag_ratio));
-    if (SLUB_OPTION(cache, sheaf_columns) != 0)
-        sq_json_integer(json, "sheaf_capacity", 0);
+    if (sheaf_capacity >= 0)
+        sq_json_integer(json, "sheaf_capacity", sheaf_capacity);
     if (cache->red_left_pad != 0)
         sq_json_unsigned(json, "red_left_pad", cache->red_left_pad);
 }
@@ -128,13 +124,18 @@ static void slub_dump_cpu_partial(sq_cpu *cpu, const struct slub_cache *cache,
     sq_json_close(json);
 }
 
+/* Has the CPU anything of SLUB's? */
+static bool slub_cpu_has_slabs(const struct slub_cache *cache, uint32_t index)
+{
+    const struct slub_cpu *local = sq_percpu_at(&cache->percpu, index);
+    return local->slab != NULL || local->partial != NULL;
+}
+
+/* Members of the object of one CPU. */
 static void slub_dump_cpu(sq_cpu *cpu, const struct slub_cache *cache, uint32_t index,
                           struct sq_json *json)
 {
     const struct slub_cpu *local = sq_percpu_at(&cache->percpu, index);
-    if (local->slab == NULL && local->partial == NULL)
-        return;
-    sq_json_open_object(json, NULL);
     sq_json_unsigned(json, "cpu", index);
     if (local->slab == NULL) {
         sq_json_integer(json, "slab", -1);
@@ -152,14 +153,13 @@ static void slub_dump_cpu(sq_cpu *cpu, const struct slub_cache *cache, uint32_t 
     if (SLUB_OPTION(cache, cpu_partial_unit) != SLUB_CPU_PARTIAL_NONE &&
         SLUB_OPTION(cache, slub_cpu_partial) != 0)
         slub_dump_cpu_partial(cpu, cache, local, json);
-    sq_json_close(json);
 }
 
+/* Members of the object of one node. */
 static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t index,
                            struct sq_json *json)
 {
     const struct slub_node *node = cache->node[index];
-    sq_json_open_object(json, NULL);
     sq_json_unsigned(json, "node", index);
     sq_json_unsigned(json, "nr_partial", sq_load_relaxed(cpu, &node->partial_count));
     sq_json_unsigned(json, "nr_slabs", node->slab_count);
@@ -181,6 +181,39 @@ static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t
         sq_json_open_array(json, "full");
         SQ_LIST_EACH(link, &node->full)
         sq_json_unsigned(json, NULL, slub_page_of_link(link)->serial);
+        sq_json_close(json);
+    }
+}
+
+/* An array of objects as [slab, index], the first first. */
+static void slub_print_objects(const struct slub_cache *cache, void *const *objects,
+                               uint32_t count, const char *key, struct sq_json *json)
+{
+    sq_json_open_array(json, key);
+    for (uint32_t i = 0; i < count; i++) {
+        const sq_machine *machine = cache->base.heap->machine;
+        const struct sq_page *page = sq_page_of_address(machine, objects[i]);
+        sq_json_open_array(json, NULL);
+        sq_json_unsigned(json, NULL, page->serial);
+        sq_json_unsigned(json, NULL, slub_index_of(machine, cache, page, objects[i]));
+        sq_json_close(json);
+    }
+    sq_json_close(json);
+}
+
+/* The sheaves that callers hold, if there are any. */
+static void slub_dump_held(const struct slub_cache *cache, struct sq_json *json)
+{
+    if (sq_list_is_empty(&cache->held))
+        return;
+    sq_json_open_array(json, "handles");
+    SQ_LIST_EACH(link, &cache->held)
+    {
+        const struct sq_sheaf *sheaf = SQ_LIST_ENTRY(link, struct sq_sheaf, link);
+        sq_json_open_array(json, NULL);
+        sq_json_unsigned(json, NULL, sheaf->handle);
+        sq_json_unsigned(json, NULL, sheaf->capacity);
+        slub_print_objects(cache, sheaf->object, sheaf->size, NULL, json);
         sq_json_close(json);
     }
     sq_json_close(json);
@@ -222,21 +255,6 @@ static void slub_dump_counters(const sq_cache *base, uint32_t cpu_count,
     sq_json_close(json);
 }
 
-static void slub_dump(sq_cpu *cpu, sq_cache *base, struct sq_json *json)
-{
-    const struct slub_cache *cache = (const struct slub_cache *)base;
-    const struct sq_topology *topology = &cpu->machine->topology;
-    sq_json_open_array(json, "cpus");
-    for (uint32_t i = 0; i < topology->cpu_count; i++)
-        slub_dump_cpu(cpu, cache, i, json);
-    sq_json_close(json);
-    sq_json_open_array(json, "nodes");
-    for (uint32_t i = 0; i < topology->node_count; i++)
-        slub_dump_node(cpu, cache, i, json);
-    sq_json_close(json);
-    slub_dump_counters(base, topology->cpu_count, json);
-}
-
 static void slub_row_node(sq_cpu *cpu, const struct slub_node *node,
                           struct sq_json *json)
 {
@@ -257,14 +275,13 @@ static void slub_row_slab(sq_cpu *cpu, const struct sq_page *page, bool slab_is_
                     slab_is_free ? -1 : (int64_t)word.objects - (int64_t)word.inuse);
 }
 
-static void slub_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *place,
-                     bool slab_is_free, struct sq_json *json)
+/* The columns of a CPU and its node. */
+static void slub_row_own(sq_cpu *cpu, const struct slub_cache *cache,
+                         struct sq_json *json)
 {
-    const struct slub_cache *cache = (const struct slub_cache *)base;
     const struct slub_cpu *local = slub_cpu_of(cpu, cache);
     const struct slub_chain *chain =
         local->partial == NULL ? NULL : slub_chain_of(local->partial);
-    uint32_t unit = (uint32_t)SLUB_OPTION(cache, cpu_partial_unit);
     sq_json_integer(json, NULL,
                     local->slab == NULL ? -1 : (int64_t)local->slab->serial);
     sq_json_unsigned(json, NULL,
@@ -273,15 +290,31 @@ static void slub_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *
                          : slub_list_length(cpu->machine, cache, local->slab,
                                             slub_load(cpu, local->slab).objects,
                                             local->free.first));
-    if (unit != SLUB_CPU_PARTIAL_NONE)
+    if (SLUB_OPTION(cache, cpu_partial_unit) != SLUB_CPU_PARTIAL_NONE)
         sq_json_unsigned(json, NULL, chain == NULL ? 0 : chain->slab_count);
     slub_row_node(cpu, cache->node[cpu->node], json);
+}
+
+/* The columns of SLUB: SLUB_ROW_COLUMNS, and the objects of cpu partial lists that count
+ * them. */
+static void slub_row_all(sq_cpu *cpu, const struct slub_cache *cache,
+                         const struct sq_object_place *place, bool slab_is_free,
+                         struct sq_json *json)
+{
+    const struct sq_page *partial = slub_cpu_of(cpu, cache)->partial;
+    slub_row_own(cpu, cache, json);
     slub_row_slab(cpu, place->page, slab_is_free, json);
     sq_json_unsigned(json, NULL, place->node);
     slub_row_node(cpu, cache->node[place->node], json);
-    if (unit == SLUB_CPU_PARTIAL_OBJECTS)
-        sq_json_unsigned(json, NULL, chain == NULL ? 0 : chain->object_count);
-    for (uint32_t i = 0; SLUB_OPTION(cache, sheaf_columns) != 0 && i < 4; i++)
+    if (SLUB_OPTION(cache, cpu_partial_unit) == SLUB_CPU_PARTIAL_OBJECTS)
+        sq_json_unsigned(json, NULL,
+                         partial == NULL ? 0 : slub_chain_of(partial)->object_count);
+}
+
+/* The columns of sheaves for a cache that has none. */
+static void slub_row_no_sheaves(struct sq_json *json)
+{
+    for (uint32_t i = 0; i < 4; i++)
         sq_json_integer(json, NULL, -1);
 }
 
@@ -345,9 +378,9 @@ static void slub_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage
                 cpu->machine, cache, local->slab, slub_load(cpu, local->slab).objects,
                 local->free.first);
     }
+    SQ_LIST_EACH(link, &cache->held)
+    usage->object_queued += SQ_LIST_ENTRY(link, struct sq_sheaf, link)->size;
     usage->object_allocated -= usage->object_queued;
 }
-
-#include "policy/slub_check.h"
 
 #endif

@@ -66,10 +66,13 @@ static void slub_partial_add(sq_cpu *cpu, struct slub_node *node, struct sq_page
     uint64_t count = sq_load_relaxed(cpu, &node->partial_count);
     sq_lock_assert_held(cpu, &node->list_lock);
     SQ_ASSERT_INTERNAL((page->policy_flags & SLUB_PAGE_ON_LIST) == 0);
+    sq_touch_write(cpu, page, sizeof(*page));
     if (at_head)
         sq_list_link_head(&page->lru, &node->partial);
     else
         sq_list_link_tail(&page->lru, &node->partial);
+    sq_touch_write(cpu, at_head ? page->lru.next : page->lru.prev,
+                   sizeof(struct sq_list));
     page->policy_flags |= SLUB_PAGE_ON_LIST;
     sq_store_relaxed(cpu, &node->partial_count, count + 1);
 }
@@ -80,6 +83,8 @@ static void slub_partial_remove(sq_cpu *cpu, struct slub_node *node,
     uint64_t count = sq_load_relaxed(cpu, &node->partial_count);
     sq_lock_assert_held(cpu, &node->list_lock);
     SQ_ASSERT_INTERNAL((page->policy_flags & SLUB_PAGE_ON_LIST) != 0 && count > 0);
+    sq_touch_write(cpu, page->lru.prev, sizeof(struct sq_list));
+    sq_touch_write(cpu, page->lru.next, sizeof(struct sq_list));
     sq_list_unlink(&page->lru);
     page->policy_flags &= (uint8_t)~SLUB_PAGE_ON_LIST;
     sq_store_relaxed(cpu, &node->partial_count, count - 1);
@@ -156,6 +161,7 @@ static void *slub_slab_thread(sq_cpu *cpu, struct slub_cache *cache,
 static struct sq_page *slub_slab_new(sq_cpu *cpu, struct slub_cache *cache,
                                      int32_t node, uint32_t flags, void **first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_NEW);
     struct sq_page *page = slub_slab_pages(cpu, cache, node, flags);
     struct slub_word word = {.is_frozen = true};
     struct slub_slab *slab;
@@ -179,6 +185,7 @@ static struct sq_page *slub_slab_new(sq_cpu *cpu, struct slub_cache *cache,
 static void slub_slab_discard(sq_cpu *cpu, struct slub_cache *cache,
                               struct sq_page *page)
 {
+    SQ_IN_SCOPE(cpu, SLUB_DISCARD);
     slub_all_unlink(cpu, slub_node_of(cache, page), page);
     sq_slab_note_free(cpu, &cache->base, page);
     sq_pages_free(cpu, page);

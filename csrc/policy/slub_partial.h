@@ -108,6 +108,7 @@ static inline bool slub_takes_single(const struct slub_cache *cache)
 static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cache,
                                              struct slub_node *node, void **first)
 {
+    SQ_IN_SCOPE(cpu, SLUB_PARTIAL);
     struct sq_page *found = NULL;
     uint32_t extra = 0, objects = 0;
     if (sq_load_relaxed(cpu, &node->partial_count) == 0)

@@ -15,44 +15,8 @@
 
 #include "machine/machine.h"
 #include "policy/policy.h"
+#include "policy/slub_counters.h"
 #include "policy/slub_geometry.h"
-
-/* Names of SLUB_STATS in the kernel's order. */
-#define SLUB_COUNTERS(X)                                                               \
-    X(ALLOC_FASTPATH, "alloc_fastpath", "taken from the CPU's free list")              \
-    X(ALLOC_SLOWPATH, "alloc_slowpath", "any slow entry, refills included")            \
-    X(FREE_FASTPATH, "free_fastpath", "put on the CPU's free list")                    \
-    X(FREE_SLOWPATH, "free_slowpath", "put on a slab that is not this CPU's")          \
-    X(FREE_FROZEN, "free_frozen", "slow free to a slab that a CPU owns")               \
-    X(FREE_ADD_PARTIAL, "free_add_partial", "slab put on a node's partial list")       \
-    X(FREE_REMOVE_PARTIAL, "free_remove_partial", "emptied slab taken off that list")  \
-    X(ALLOC_FROM_PARTIAL, "alloc_from_partial", "CPU slab taken from a node's list")   \
-    X(ALLOC_SLAB, "alloc_slab", "CPU slab made from new pages")                        \
-    X(ALLOC_REFILL, "alloc_refill", "took what was freed to the CPU slab meanwhile")   \
-    X(ALLOC_NODE_MISMATCH, "alloc_node_mismatch", "CPU slab was on another node")      \
-    X(FREE_SLAB, "free_slab", "slab given back to the page allocator")                 \
-    X(CPUSLAB_FLUSH, "cpuslab_flush", "CPU slab taken away")                           \
-    X(DEACTIVATE_FULL, "deactivate_full", "CPU slab left full")                        \
-    X(DEACTIVATE_EMPTY, "deactivate_empty", "CPU slab left empty")                     \
-    X(DEACTIVATE_TO_HEAD, "deactivate_to_head", "CPU slab went to the list's head")    \
-    X(DEACTIVATE_TO_TAIL, "deactivate_to_tail", "CPU slab went to the list's tail")    \
-    X(DEACTIVATE_REMOTE_FREES, "deactivate_remote_frees",                              \
-      "CPU slab left with objects that other CPUs freed")                              \
-    X(DEACTIVATE_BYPASS, "deactivate_bypass", "full CPU slab was just forgotten")      \
-    X(ORDER_FALLBACK, "order_fallback", "slab of the smallest order, memory short")    \
-    X(CMPXCHG_DOUBLE_CPU_FAIL, "cmpxchg_double_cpu_fail", "fast path taken again")     \
-    X(CMPXCHG_DOUBLE_FAIL, "cmpxchg_double_fail", "slab word changed meanwhile")       \
-    X(CPU_PARTIAL_ALLOC, "cpu_partial_alloc", "CPU slab from its partial list")        \
-    X(CPU_PARTIAL_FREE, "cpu_partial_free", "full slab put on it by a free")           \
-    X(CPU_PARTIAL_NODE, "cpu_partial_node", "put on it from a node's list")            \
-    X(CPU_PARTIAL_DRAIN, "cpu_partial_drain", "that list moved to its nodes")
-
-enum slub_counter {
-#define SLUB_COUNTER_ENUM(name, text, help) SLUB_##name,
-    SLUB_COUNTERS(SLUB_COUNTER_ENUM)
-#undef SLUB_COUNTER_ENUM
-        SLUB_COUNTER_COUNT
-};
 
 /* One node's part of a cache, in that node's memory. */
 struct slub_node {
@@ -90,11 +54,20 @@ struct slub_cache {
     bool keeps_full_list; /* SLAB_STORE_USER */
     bool has_cpu_partial;
     bool falls_back_to_pages;
+    bool drops_cpu_slab; /* a CPU's slab goes back when the call ends: sheaves only */
     /* -- tunables: see slub_tunable -- */
     uint32_t min_partial, cpu_partial, cpu_partial_slabs, remote_node_defrag_ratio;
+    /* -- ours: sheaves that callers hold can be found -- */
+    sq_lock held_lock;
+    struct sq_list held; /* sq_sheaf.link, oldest first */
 };
 
-#define SLUB_OPTION(cache, name) ((cache)->base.heap->options.slub.name)
+/* Which options these are: a policy on top of SLUB has them among its own. */
+#ifndef SLUB_OPTIONS_OF
+#define SLUB_OPTIONS_OF(options) ((options)->slub)
+#endif
+#define SLUB_HEAP_OPTION(heap, name) (SLUB_OPTIONS_OF(&(heap)->options).name)
+#define SLUB_OPTION(cache, name)     SLUB_HEAP_OPTION((cache)->base.heap, name)
 
 /* The 32 bytes of a page frame that are its owner's. */
 struct slub_slab {
@@ -162,6 +135,11 @@ static inline struct slub_cpu *slub_cpu_of(const sq_cpu *cpu,
                                            const struct slub_cache *cache)
 {
     return sq_percpu_at(&cache->percpu, cpu->index);
+}
+
+static inline sq_cache *slub_cache_of_page(const struct sq_page *page)
+{
+    return &slub_slab_of(page)->cache->base;
 }
 
 /* Tunables change while other CPUs allocate; nothing depends on when they notice. */

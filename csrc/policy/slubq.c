@@ -65,6 +65,7 @@ static void slubq_change_node(sq_cpu *cpu, struct slubq_cache *cache,
 static void *slubq_refill(sq_cpu *cpu, struct slubq_cache *cache, int32_t node,
                           uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_REFILL);
     struct slubq_queue *queue = slubq_queue_of(cpu, cache);
     uint32_t want = slubq_refill_want(cache, queue);
     bool from_shared;
@@ -107,6 +108,7 @@ slubq_alloc_slow(sq_cpu *cpu, struct slubq_cache *cache, int32_t node, uint32_t 
 static inline void *slubq_alloc(sq_cpu *cpu, sq_cache *base, int32_t node,
                                 uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_ALLOC);
     struct slubq_cache *cache = slubq_cache_of(base);
     struct slubq_queue *queue;
     void *object;
@@ -119,6 +121,8 @@ static inline void *slubq_alloc(sq_cpu *cpu, sq_cache *base, int32_t node,
         return slubq_alloc_slow(cpu, cache, node, flags);
     object = queue->object[--queue->objects];
     queue->touched = 1;
+    sq_touch_local(cpu, queue, sizeof(*queue));
+    sq_touch_local(cpu, &queue->object[queue->objects], sizeof(void *));
     slubq_count(cpu, cache, SLUBQ_ALLOC_FASTPATH);
     sq_irq_restore(cpu);
     return object;
@@ -169,6 +173,7 @@ static inline uint32_t slubq_foreign_node(sq_cpu *cpu, const struct slubq_cache 
 
 static inline void slubq_free(sq_cpu *cpu, sq_cache *base, void *object)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_FREE);
     struct slubq_cache *cache = slubq_cache_of(base);
     struct slubq_queue *queue;
     uint32_t node;
@@ -179,6 +184,8 @@ static inline void slubq_free(sq_cpu *cpu, sq_cache *base, void *object)
         slubq_free_slow(cpu, cache, object, node);
         return;
     }
+    sq_touch_local(cpu, queue, sizeof(*queue));
+    sq_touch_local(cpu, &queue->object[queue->objects], sizeof(void *));
     queue->object[queue->objects++] = object;
     queue->touched = 1;
     slubq_count(cpu, cache, SLUBQ_FREE_FASTPATH);
@@ -354,7 +361,7 @@ static bool slubq_nodes_make(sq_cpu *cpu, struct slubq_cache *cache)
         if (node == NULL)
             return false;
         sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
-        sq_lock_init(&node->chain_lock, SQ_LOCK_META);
+        sq_lock_init(&node->chain_lock, SQ_LOCK_BOOK);
         sq_list_init(&node->partial);
     }
     return true;

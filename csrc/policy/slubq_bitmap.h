@@ -113,6 +113,7 @@ static void slubq_map_take(sq_cpu *cpu, struct slubq_cache *cache, struct sq_pag
             continue;
         sq_touch_write(cpu, &map[word], sizeof(*map));
         for (; free != 0 && count > 0; count--, free &= free - 1) {
+            SQ_IN_SCOPE(cpu, SLUBQ_GET);
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(free);
             *--end = base + index * size;
         }
@@ -129,6 +130,7 @@ static uint32_t slubq_map_put(sq_cpu *cpu, struct slubq_cache *cache,
     uint64_t *map = slubq_map(cache, page, objects);
     uint32_t put = 0;
     do {
+        SQ_IN_SCOPE(cpu, SLUBQ_PUT);
         uint32_t index = slubq_index(cache, page, object[put]);
         uint64_t bit = UINT64_C(1) << (index % 64);
         SQ_ASSERT(index < objects);

@@ -396,8 +396,8 @@ static bool slubq_add_objects(struct slubq_cache *cache, struct slubq_queue *que
     return true;
 }
 
-/* /proc/slabinfo is SLUB's, active is whatever is not free in a slab; its tunables are the
- * queue and the batch. */
+/* /proc/slabinfo is SLUB's, active is whatever is not free in a slab; its tunables are
+ * the queue and the batch. */
 static void slubq_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage)
 {
     struct slubq_cache *cache = slubq_cache_of(base);

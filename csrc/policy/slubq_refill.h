@@ -12,6 +12,7 @@
 /* Unlink the first partial slab of a node whose lock can be had, locked; or NULL. */
 static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_PARTIAL);
     struct sq_page *found = NULL;
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return NULL;

@@ -84,6 +84,7 @@ static struct sq_page *slubq_slab_pages(sq_cpu *cpu, struct slubq_cache *cache,
 static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
                                       int32_t node, uint32_t pages_flags)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_NEW);
     struct sq_page *page;
     struct slubq_slab *slab;
     sq_irq_restore(cpu);
@@ -113,6 +114,7 @@ static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
 static void slubq_slab_discard(sq_cpu *cpu, struct slubq_cache *cache,
                                struct sq_page *page)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_DISCARD);
     SQ_ASSERT_INTERNAL(!sq_list_is_linked(&page->lru));
     slubq_chain_unlink(cpu, cache, page);
     sq_slab_note_free(cpu, &cache->base, page);
@@ -132,6 +134,8 @@ static void slubq_partial_add(sq_cpu *cpu, struct slubq_node *node,
         sq_list_link_tail(&page->lru, &node->partial);
     else
         sq_list_link_head(&page->lru, &node->partial);
+    sq_touch_write(cpu, to_tail ? page->lru.prev : page->lru.next,
+                   sizeof(struct sq_list));
     node->touched = 1;
     sq_store_relaxed(cpu, &node->nr_partial,
                      sq_load_relaxed(cpu, &node->nr_partial) + 1);
@@ -142,6 +146,8 @@ static void slubq_partial_remove(sq_cpu *cpu, struct slubq_node *node,
 {
     sq_lock_assert_held(cpu, &node->list_lock);
     sq_touch_write(cpu, page, sizeof(*page));
+    sq_touch_write(cpu, page->lru.prev, sizeof(struct sq_list));
+    sq_touch_write(cpu, page->lru.next, sizeof(struct sq_list));
     sq_list_unlink(&page->lru);
     node->touched = 1;
     sq_store_relaxed(cpu, &node->nr_partial,
@@ -272,6 +278,7 @@ static void slubq_settle(sq_cpu *cpu, struct slubq_cache *cache, struct sq_page 
 static void slubq_drain(sq_cpu *cpu, struct slubq_cache *cache, void **object,
                         uint32_t count)
 {
+    SQ_IN_SCOPE(cpu, SLUBQ_DRAIN);
     struct slubq_section section;
     slubq_section_init(&section);
     while (count > 0) {

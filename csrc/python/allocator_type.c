@@ -27,7 +27,7 @@ sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu)
                      machine->topology.cpu_count - 1);
         return NULL;
     }
-    return machine->ops->cpu_enter(machine, (uint32_t)cpu);
+    return core_wait_for_cpu(machine, (uint32_t)cpu);
 }
 
 void core_leave_cpu(sq_cpu *cpu)

@@ -15,7 +15,7 @@ struct core_state {
     PyObject *error, *parameter_error, *trace_format_error, *corruption_error,
         *out_of_memory;
     /* -- heap types of this module; strong references -- */
-    PyObject *machine_type, *allocator_type, *cache_type, *trace_type;
+    PyObject *machine_type, *sim_machine_type, *allocator_type, *cache_type, *trace_type;
 };
 
 /* A function in a table of slots, whose members are data pointers by Python's design. */
@@ -29,6 +29,7 @@ PyObject *core_raise(struct core_state *state, const struct sq_error *error);
 /* Each adds its types and functions to the module; 0, or -1 with an exception set. */
 int core_add_trace(PyObject *module, struct core_state *state) __attribute__((weak));
 int core_add_machine(PyObject *module, struct core_state *state);
+int core_add_sim_machine(PyObject *module, struct core_state *state);
 int core_add_allocator(PyObject *module, struct core_state *state);
 int core_add_run(PyObject *module, struct core_state *state) __attribute__((weak));
 int core_add_functions(PyObject *module);

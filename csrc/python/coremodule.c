@@ -23,7 +23,8 @@ static int core_exec(PyObject *module)
 {
     struct core_state *state = core_state_of(module);
     if (core_load_errors(state) < 0 || core_add_functions(module) < 0 ||
-        core_add_machine(module, state) < 0 || core_add_allocator(module, state) < 0 ||
+        core_add_machine(module, state) < 0 ||
+        core_add_sim_machine(module, state) < 0 || core_add_allocator(module, state) < 0 ||
         (core_add_run != NULL && core_add_run(module, state) < 0) ||
         (core_add_trace != NULL && core_add_trace(module, state) < 0))
         return -1;
@@ -32,7 +33,8 @@ static int core_exec(PyObject *module)
 
 #define CORE_STATE_OBJECTS(X)                                                          \
     X(error) X(parameter_error) X(trace_format_error) X(corruption_error)              \
-    X(out_of_memory) X(machine_type) X(allocator_type) X(cache_type) X(trace_type)
+    X(out_of_memory) X(machine_type) X(sim_machine_type) X(allocator_type)             \
+    X(cache_type) X(trace_type)
 
 static int core_traverse(PyObject *module, visitproc visit, void *arg)
 {

@@ -127,7 +127,7 @@ static PyObject *core_geometry(PyObject *module, PyObject *args)
     spec.align = align;
     sq_json_init(&json);
     sq_json_open_object(&json, NULL);
-    cpu = machine->ops->cpu_enter(machine, 0);
+    cpu = core_wait_for_cpu(machine, 0);
     status = sq_heap_create(cpu, ops, &options, &heap, &error);
     if (status == SQ_OK) {
         status = ops->geometry(heap, &spec, &json, &error);

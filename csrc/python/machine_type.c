@@ -3,18 +3,26 @@
 #include "base/sq_json.h"
 #include "machine/native_machine.h"
 
-typedef struct {
-    PyObject_HEAD
-    sq_machine *machine;
-} machine_object;
-
 sq_machine *core_machine_of(PyObject *object, struct core_state *state)
 {
-    if (!PyObject_TypeCheck(object, (PyTypeObject *)state->machine_type)) {
-        PyErr_SetString(PyExc_TypeError, "a slabq._core.Machine is needed");
+    if (!PyObject_TypeCheck(object, (PyTypeObject *)state->machine_type) &&
+        !PyObject_TypeCheck(object, (PyTypeObject *)state->sim_machine_type)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a slabq._core.Machine or SimMachine is needed");
         return NULL;
     }
-    return ((machine_object *)object)->machine;
+    return ((struct core_machine *)object)->machine;
+}
+
+sq_cpu *core_wait_for_cpu(sq_machine *machine, uint32_t index)
+{
+    sq_cpu *cpu;
+    if (machine->ops->fingerprint == NULL)
+        return machine->ops->cpu_enter(machine, index);
+    Py_BEGIN_ALLOW_THREADS
+    cpu = machine->ops->cpu_enter(machine, index);
+    Py_END_ALLOW_THREADS
+    return cpu;
 }
 
 PyObject *core_json_to_text(struct sq_json *json)
@@ -110,6 +118,28 @@ static int parse_distances(PyObject *rows, struct sq_topology *topology)
     return 0;
 }
 
+int core_parse_topology(PyObject *node_of_cpu, PyObject *llc_of_cpu, PyObject *distance,
+                        struct sq_topology *topology)
+{
+    Py_ssize_t cpus, llcs;
+    if (parse_distances(distance, topology) < 0)
+        return -1;
+    cpus = parse_integers(node_of_cpu, "node_of_cpu", SQ_NODE_MAX - 1, SQ_CPU_MAX,
+                          topology->node_of_cpu);
+    if (cpus < 0)
+        return -1;
+    llcs = parse_integers(llc_of_cpu, "llc_of_cpu", SQ_CPU_MAX - 1, SQ_CPU_MAX,
+                          topology->llc_of_cpu);
+    if (llcs < 0)
+        return -1;
+    if (llcs != cpus) {
+        PyErr_Format(PyExc_ValueError, "llc_of_cpu has %zd items for %zd CPUs", llcs, cpus);
+        return -1;
+    }
+    topology->cpu_count = (uint32_t)cpus;
+    return 0;
+}
+
 static PyObject *machine_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"node_of_cpu",   "llc_of_cpu",      "distance", "node_bytes",
@@ -119,32 +149,18 @@ static PyObject *machine_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     struct sq_error error;
     PyObject *node_of_cpu, *llc_of_cpu, *distance;
     unsigned long long node_bytes, seed;
-    Py_ssize_t cpus, llcs;
-    machine_object *self;
+    struct core_machine *self;
     int status;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOKIIK:Machine", names,
                                      &node_of_cpu, &llc_of_cpu, &distance, &node_bytes,
                                      &config.pcp_order_max,
                                      &config.remote_delay_ns_at_20, &seed))
         return NULL;
-    if (parse_distances(distance, &config.topology) < 0)
+    if (core_parse_topology(node_of_cpu, llc_of_cpu, distance, &config.topology) < 0)
         return NULL;
-    cpus = parse_integers(node_of_cpu, "node_of_cpu", SQ_NODE_MAX - 1, SQ_CPU_MAX,
-                          config.topology.node_of_cpu);
-    if (cpus < 0)
-        return NULL;
-    llcs = parse_integers(llc_of_cpu, "llc_of_cpu", SQ_CPU_MAX - 1, SQ_CPU_MAX,
-                          config.topology.llc_of_cpu);
-    if (llcs < 0)
-        return NULL;
-    if (llcs != cpus) {
-        PyErr_Format(PyExc_ValueError, "llc_of_cpu has %zd items for %zd CPUs", llcs, cpus);
-        return NULL;
-    }
-    config.topology.cpu_count = (uint32_t)cpus;
     config.node_bytes = node_bytes;
     config.seed = seed;
-    self = PyObject_New(machine_object, type);
+    self = PyObject_New(struct core_machine, type);
     if (self == NULL)
         return NULL;
     self->machine = NULL;
@@ -158,9 +174,9 @@ static PyObject *machine_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     return (PyObject *)self;
 }
 
-static void machine_dealloc(PyObject *object)
+void core_machine_dealloc(PyObject *object)
 {
-    machine_object *self = (machine_object *)object;
+    struct core_machine *self = (struct core_machine *)object;
     PyTypeObject *type = Py_TYPE(object);
     if (self->machine != NULL)
         self->machine->ops->destroy(self->machine);
@@ -173,7 +189,7 @@ static PyObject *machine_describe(PyObject *object, PyObject *unused)
     struct sq_json json;
     (void)unused;
     sq_json_init(&json);
-    sq_native_machine_describe(((machine_object *)object)->machine, &json);
+    sq_native_machine_describe(((struct core_machine *)object)->machine, &json);
     return core_json_to_text(&json);
 }
 
@@ -185,7 +201,7 @@ static PyMethodDef machine_methods[] = {
 
 static PyType_Slot machine_slots[] = {
     {Py_tp_new, CORE_SLOT(machine_new)},
-    {Py_tp_dealloc, CORE_SLOT(machine_dealloc)},
+    {Py_tp_dealloc, CORE_SLOT(core_machine_dealloc)},
     {Py_tp_methods, machine_methods},
     {Py_tp_doc, "A machine of the native engine: CPUs, nodes with memory, pages."},
     {0, NULL},
@@ -193,7 +209,7 @@ static PyType_Slot machine_slots[] = {
 
 static PyType_Spec machine_spec = {
     .name = "slabq._core.Machine",
-    .basicsize = sizeof(machine_object),
+    .basicsize = sizeof(struct core_machine),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = machine_slots,
 };

@@ -13,9 +13,12 @@
     OPTION_ROW("slub", slub, name, value, minimum, maximum, help)
 #define SLUBQ_ROW(name, value, minimum, maximum, help)                                 \
     OPTION_ROW("slub+q", slubq, name, value, minimum, maximum, help)
+#define SHEAVES_ROW(name, value, minimum, maximum, help)                               \
+    OPTION_ROW("sheaves", sheaves, name, value, minimum, maximum, help)
 
 static const struct sq_option option_table[] = {
-    SQ_SLAB_OPTIONS(SLAB_ROW) SQ_SLUB_OPTIONS(SLUB_ROW) SQ_SLUBQ_OPTIONS(SLUBQ_ROW)};
+    SQ_SLAB_OPTIONS(SLAB_ROW) SQ_SLUB_OPTIONS(SLUB_ROW) SQ_SLUBQ_OPTIONS(SLUBQ_ROW)
+        SQ_SHEAVES_OPTIONS(SHEAVES_ROW)};
 
 const struct sq_option *sq_options_table(uint32_t *count)
 {

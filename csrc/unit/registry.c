@@ -10,7 +10,12 @@
 #define REGISTRY(X)                                                                    \
     X(sq_slab_native)                                                                  \
     X(sq_slub_native)                                                                  \
-    X(sq_slubq_native)
+    X(sq_slubq_native)                                                                 \
+    X(sq_sheaves_native)                                                               \
+    X(sq_slab_sim)                                                                     \
+    X(sq_slub_sim)                                                                     \
+    X(sq_slubq_sim)                                                                    \
+    X(sq_sheaves_sim)
 
 #define REGISTRY_DECLARE(ops) extern const sq_policy_ops ops __attribute__((weak));
 REGISTRY(REGISTRY_DECLARE)

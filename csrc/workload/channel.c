@@ -62,6 +62,7 @@ static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
 static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *message)
 {
     sq_cpu *cpu = sq_task_step_blocking(task);
+    env_charge_syscall(task);
     message->next = NULL;
     sq_lock_acquire(cpu, &channel->queue_lock);
     if (channel->first == NULL) {
@@ -88,6 +89,7 @@ static struct sq_message *channel_receive(sq_task *task, sq_channel *channel)
         }
         if (message != NULL || channel->is_closed) {
             sq_lock_release(cpu, &channel->queue_lock);
+            env_charge_syscall(task);
             return message;
         }
         sq_wait_sleep(task, &channel->receivers, &channel->queue_lock);
@@ -213,6 +215,7 @@ static void pipe_check_bytes(sq_task *task, size_t bytes)
 static void pipe_write(sq_task *task, sq_pipe *pipe, const void *source, size_t bytes)
 {
     pipe_check_bytes(task, bytes);
+    env_charge_syscall(task);
     for (;;) {
         sq_cpu *cpu = sq_task_step_blocking(task);
         struct pipe_page *room;
@@ -268,6 +271,7 @@ static void pipe_read(sq_task *task, sq_pipe *pipe, void *target, size_t bytes)
 {
     size_t done = 0;
     pipe_check_bytes(task, bytes);
+    env_charge_syscall(task);
     while (done < bytes) {
         sq_cpu *cpu = sq_task_step_blocking(task);
         struct sq_page *emptied = NULL;

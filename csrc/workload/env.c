@@ -8,10 +8,8 @@
  * followed; the cost of reading the clock is taken off.
  */
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "machine/native_machine.h"
 #include "workload/env.h"
 
 #define ENV_INLINE inline __attribute__((always_inline))
@@ -26,15 +24,33 @@ static const struct sq_env env_table;
 
 static uint64_t env_now_ns(sq_task *task)
 {
-    (void)task;
-    return sq_native_now_ns();
+    return sq_now_ns(task->cpu);
+}
+
+static void env_mark(sq_task *task, bool is_end)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    if (runner->mark != NULL)
+        runner->mark(runner, is_end);
+    if (is_end)
+        runner->end_ns = env_now_ns(task);
+    else
+        runner->start_ns = env_now_ns(task);
 }
 
 static void env_start_clock(sq_task *task)
 {
     struct sq_runner *runner = env_of(task)->runner;
-    runner->start_ns = env_now_ns(task);
+    if (env_of(task)->warmup_operations == 0)
+        env_mark(task, false);
     __atomic_store_n(&runner->clock_is_stopped, false, __ATOMIC_RELAXED);
+}
+
+static void env_charge_syscall(sq_task *task)
+{
+    sq_scope_enter(task->cpu, SYSCALL);
+    sq_charge_ns(task->cpu, env_of(task)->syscall_ns);
+    sq_scope_leave(task->cpu, SYSCALL);
 }
 
 static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
@@ -57,7 +73,7 @@ static void env_lock(sq_task *task)
 {
     struct env_run *run = env_of(task);
     while (pthread_mutex_trylock(&run->mutex) != 0) {
-        sq_cpu_poll(task->cpu);
+        sq_cpu_relax(task->cpu);
         (void)sched_yield();
     }
 }
@@ -72,14 +88,15 @@ static void *env_memory(sq_task *task, size_t bytes)
     struct env_run *run = env_of(task);
     size_t total = sq_align_up(bytes, SQ_LINE_SIZE) + SQ_LINE_SIZE;
     struct env_block *block =
-        bytes > SIZE_MAX / 2 ? NULL : aligned_alloc(SQ_LINE_SIZE, total);
+        bytes > SIZE_MAX / 2 ? NULL
+                             : sq_shared_alloc(run->runner->machine, total);
     if (block == NULL) {
         struct sq_error error;
         (void)sq_error_set(&error, SQ_E_MEMORY,
                            "the host has no %zu bytes for the workload", bytes);
         env_fail(task, &error);
     }
-    memset(block, 0, total);
+    block->bytes = total;
     env_lock(task);
     block->next = run->blocks;
     run->blocks = block;
@@ -135,9 +152,10 @@ static uint32_t env_gap(struct env_run *run, struct sq_runner_cpu *own)
     return 1 + sq_rng_below(&own->rng, 2 * interval - 1);
 }
 
-static uint64_t env_elapsed_ns(const struct env_run *run, uint64_t start_ns)
+static uint64_t env_elapsed_ns(const struct env_run *run, const sq_cpu *cpu,
+                               uint64_t start_ns)
 {
-    uint64_t elapsed_ns = sq_native_now_ns() - start_ns;
+    uint64_t elapsed_ns = sq_now_ns(cpu) - start_ns;
     return elapsed_ns - sq_min_u64(elapsed_ns, run->clock_cost_ns);
 }
 
@@ -146,9 +164,9 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
                                                      int32_t node)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
-    uint64_t start_ns = sq_native_now_ns();
+    uint64_t start_ns = sq_now_ns(cpu);
     void *memory = env_ask(run, cpu, cache, bytes, node);
-    uint64_t elapsed_ns = env_elapsed_ns(run, start_ns);
+    uint64_t elapsed_ns = env_elapsed_ns(run, cpu, start_ns);
     own->alloc_countdown = env_gap(run, own);
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
         sq_histogram_add(&own->alloc_ns, elapsed_ns);
@@ -222,10 +240,10 @@ static __attribute__((noinline)) void
 env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
-    uint64_t start_ns = sq_native_now_ns();
+    uint64_t start_ns = sq_now_ns(cpu);
     env_give_back(run, cpu, cache, memory);
     if (run->runner->run_values[SQ_RUN_latency_interval] > 0)
-        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, start_ns));
+        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, cpu, start_ns));
     own->free_countdown = env_gap(run, own);
 }
 
@@ -277,7 +295,12 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 {
     const unsigned char *byte = address;
     uint64_t sum = 0;
-    sq_touch_read(sq_task_step(task), address, bytes);
+    sq_cpu *cpu = sq_task_step(task);
+    sq_scope_enter(cpu, COPY);
+    sq_touch_read(cpu, address, bytes);
+    sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, byte, sizeof(word));
@@ -291,7 +314,12 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 
 static void env_touch_write(sq_task *task, void *address, size_t bytes)
 {
-    sq_touch_write(sq_task_step(task), address, bytes);
+    sq_cpu *cpu = sq_task_step(task);
+    sq_scope_enter(cpu, COPY);
+    sq_touch_write(cpu, address, bytes);
+    sq_scope_leave(cpu, COPY);
+    if (!SQ_TOUCH_IS_REAL)
+        return;
     memset(address, 0x5A, bytes);
     __asm__ volatile("" : : "r"(address) : "memory");
 }
@@ -341,8 +369,8 @@ static bool env_should_stop(sq_task *task)
 {
     if (task->is_told_to_stop)
         sq_task_abandon(task);
-    sq_cpu_poll(task->cpu);
-    task->is_told_to_stop = sq_load_relaxed(task->cpu, &task->sched->signal.stop) != 0;
+    sq_cpu_relax(task->cpu);
+    task->is_told_to_stop = sq_sched_is_stopped(task->sched);
     return task->is_told_to_stop;
 }
 
@@ -367,7 +395,8 @@ static void env_sleep_until(sq_task *task, uint64_t time_ns)
 static void env_end_clock(sq_task *task)
 {
     struct sq_runner *runner = env_of(task)->runner;
-    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(&runner->clock_is_stopped, __ATOMIC_RELAXED) &&
+        !sq_sched_is_stopped(task->sched))
         runner->end_ns = env_now_ns(task);
 }
 
@@ -376,7 +405,7 @@ static void env_stop_clock(sq_task *task)
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
     sq_lock_acquire(cpu, &run->lock);
-    run->runner->end_ns = env_now_ns(task);
+    env_mark(task, true);
     __atomic_store_n(&run->runner->clock_is_stopped, true, __ATOMIC_RELAXED);
     sq_lock_release(cpu, &run->lock);
 }
@@ -409,12 +438,31 @@ static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
     sq_histogram_add(&env_of(task)->cpus[cpu->index].latency_ns[path], ns);
 }
 
+/* On a real machine the time passes by itself; on a simulated one it is charged. */
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
+    sq_charge_ns(sq_task_step(task), ns);
     do
         sq_cpu_poll(sq_task_step_blocking(task));
     while (env_now_ns(task) - start_ns < ns);
+}
+
+/* Begin or end measuring where `operations` more pass the edge of the window. Only one task
+ * passes an edge. */
+static void env_watch_window(sq_task *task, uint64_t operations)
+{
+    struct env_run *run = env_of(task);
+    uint64_t before =
+        __atomic_fetch_add(&run->window_operations, operations, __ATOMIC_RELAXED);
+    uint64_t after = before + operations, begin = run->warmup_operations;
+    uint64_t end = begin + run->measure_operations;
+    if (begin > 0 && before < begin && after >= begin)
+        env_mark(task, false);
+    if (run->measure_operations > 0 && before < end && after >= end) {
+        env_mark(task, true);
+        sq_sched_finish(run->sched);
+    }
 }
 
 static void env_progress(sq_task *task, uint64_t operations)
@@ -422,6 +470,8 @@ static void env_progress(sq_task *task, uint64_t operations)
     sq_cpu *cpu = sq_task_step_blocking(task);
     uint64_t *done = &env_of(task)->cpus[cpu->index].operations;
     __atomic_store_n(done, *done + operations, __ATOMIC_RELAXED);
+    if (env_of(task)->warmup_operations + env_of(task)->measure_operations > 0)
+        env_watch_window(task, operations);
 }
 
 static void env_expect(sq_task *task, uint64_t operations)
@@ -564,31 +614,37 @@ static bool env_tick(void *argument)
 }
 
 /* The cheapest of many readings of the clock. */
-static uint64_t env_measure_clock(void)
+static uint64_t env_measure_clock(const sq_cpu *cpu)
 {
     uint64_t best_ns = UINT64_MAX;
     for (int i = 0; i < 256; i++) {
-        uint64_t start_ns = sq_native_now_ns();
-        best_ns = sq_min_u64(best_ns, sq_native_now_ns() - start_ns);
+        uint64_t start_ns = sq_now_ns(cpu);
+        best_ns = sq_min_u64(best_ns, sq_now_ns(cpu) - start_ns);
     }
     return best_ns;
 }
 
+#define ENV_RULE(name, value, minimum, maximum, help) runner->run_values[SQ_RUN_##name],
+
 static struct env_run *env_create(struct sq_runner *runner)
 {
-    struct env_run *run = aligned_alloc(SQ_LINE_SIZE, sizeof(*run));
+    struct env_run *run = sq_shared_alloc(runner->machine, sizeof(*run));
     struct sq_sched_config config = {
         .slice_calls = (uint32_t)runner->run_values[SQ_RUN_slice_calls],
         .wake_affine = runner->run_values[SQ_RUN_wake_affine] != 0,
+        .rules = {SQ_SCHED_RULES(ENV_RULE)},
     };
     if (run == NULL)
         return NULL;
-    memset(run, 0, sizeof(*run));
     run->runner = runner;
     run->heap = runner->heap;
     run->ops = runner->heap->ops;
     run->cpus = runner->cpus;
-    run->clock_cost_ns = env_measure_clock();
+    if (runner->run_values[SQ_RUN_syscall_ns] > 0)
+        run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
+    run->warmup_operations = (uint64_t)runner->run_values[SQ_RUN_warmup_operations];
+    run->measure_operations = (uint64_t)runner->run_values[SQ_RUN_measure_operations];
+    run->clock_cost_ns = env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
     (void)pthread_mutex_init(&run->mutex, NULL);
     sq_lock_init(&run->lock, SQ_LOCK_WAIT);
     sq_wait_queue_init(&run->parent);
@@ -598,7 +654,7 @@ static struct env_run *env_create(struct sq_runner *runner)
     }
     run->sched = sq_sched_create(runner->machine, &config);
     if (run->sched == NULL) {
-        free(run);
+        sq_shared_free(runner->machine, run, sizeof(*run));
         return NULL;
     }
     return run;
@@ -613,10 +669,10 @@ static void env_destroy(sq_cpu *cpu, struct env_run *run)
     while (run->blocks != NULL) {
         struct env_block *block = run->blocks;
         run->blocks = block->next;
-        free(block);
+        sq_shared_free(cpu->machine, block, block->bytes);
     }
     (void)pthread_mutex_destroy(&run->mutex);
-    free(run);
+    sq_shared_free(cpu->machine, run, sizeof(*run));
 }
 
 static void env_seed(struct env_run *run)

@@ -23,6 +23,7 @@ struct env_wait_bucket {
 /* A block of env->memory; what the workload gets begins a line further on. */
 struct env_block {
     struct env_block *next;
+    size_t bytes;
 };
 
 struct env_run {
@@ -33,14 +34,17 @@ struct env_run {
     struct sq_runner_cpu *cpus;
     sq_sched *sched;
     uint64_t clock_cost_ns; /* of one reading of the clock */
+    uint64_t syscall_ns;
+    uint64_t warmup_operations, measure_operations; /* 0: no window */
     /* -- any CPU -- */
     pthread_mutex_t mutex; /* `blocks`, making of caches; never held across a switch */
     struct env_block *blocks;
     struct sq_pipe *pipes;
     struct env_wait_bucket buckets[ENV_WAIT_BUCKET_COUNT];
     _Alignas(SQ_LINE_SIZE) sq_lock lock; /* class WAIT: the two below */
-    uint64_t child_count;                /* tasks but for the first */
-    struct sq_wait_queue parent;         /* the first task, waiting for the others */
+    uint64_t window_operations; /* so far; relaxed atomic, counted if there is a window */
+    uint64_t child_count;        /* tasks but for the first */
+    struct sq_wait_queue parent; /* the first task, waiting for the others */
 };
 
 static inline struct env_run *env_of(const sq_task *task)
@@ -50,6 +54,8 @@ static inline struct env_run *env_of(const sq_task *task)
 
 static uint64_t env_now_ns(sq_task *task);
 static void env_start_clock(sq_task *task);
+/* What a system call takes beside what is simulated of it. */
+static void env_charge_syscall(sq_task *task);
 /* End the run with this error. Requires no lock held. */
 static _Noreturn void env_fail(sq_task *task, const struct sq_error *error);
 /* Zeroed, line-aligned memory of the host until the end of the run. */

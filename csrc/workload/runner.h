@@ -5,6 +5,7 @@
 #ifndef SQ_RUNNER_H
 #define SQ_RUNNER_H
 
+#include "machine/sched_rules.h"
 #include "policy/policy.h"
 #include "slabq/workload.h"
 #include "workload/histogram.h"
@@ -19,7 +20,15 @@
       "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "    \
       "always to the CPU it ran on last")                                              \
     X(latency_interval, 128, 0, 1000000,                                               \
-      "one call in about so many is timed for latency_ns; 0: none")
+      "one call in about so many is timed for latency_ns; 0: none")                    \
+    X(warmup_operations, 0, 0, INT64_C(1000000000000),                                 \
+      "operations before measuring begins; 0: it begins with the workload's clock")    \
+    X(measure_operations, 0, 0, INT64_C(1000000000000),                                \
+      "operations measured, after which the run ends; 0: until the workload's end")    \
+    X(syscall_ns, -1, -1, 1000000,                                                     \
+      "sim: what a send, receive, read or write takes beside memory, locks and waking;" \
+      " -1: the machine's own figure for the workload")                                \
+    SQ_SCHED_RULES(X)
 
 enum {
 #define SQ_RUN_PARAMETER_ENUM(name, value, minimum, maximum, help) SQ_RUN_##name,
@@ -56,6 +65,9 @@ struct sq_runner {
     bool (*tick)(void *argument, double share);
     void *tick_argument;
     /* -- found -- */
+    /* Called where measuring begins and where it ends, by the task that gets there. */
+    void (*mark)(struct sq_runner *runner, bool is_end);
+    void *mark_argument;
     uint64_t start_ns, end_ns;    /* from the opening of the start barrier to the end of
                                      the last task */
     uint64_t operations_expected; /* 0: not told; relaxed atomic */
@@ -72,7 +84,7 @@ struct sq_runner_ops {
     int (*run)(struct sq_runner *runner, struct sq_error *error);
 };
 
-extern const struct sq_runner_ops sq_runner_native;
+extern const struct sq_runner_ops sq_runner_native, sq_runner_sim;
 
 /* A workload that somebody compiled: is it one that can be run? 0, or SQ_E_PARAMETER with a
  * message. Only what can be seen without running it is checked, the abi before all else. */

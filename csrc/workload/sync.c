@@ -42,7 +42,8 @@ static bool sync_barrier_wait(sq_task *task, sq_barrier *barrier)
 
 static struct env_wait_bucket *sync_bucket_of(struct env_run *run, const uint64_t *word)
 {
-    uint64_t hash = ((uintptr_t)word >> 3) * UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t place = sq_place_of(run->runner->machine, word);
+    uint64_t hash = (place >> 3) * UINT64_C(0x9E3779B97F4A7C15);
     return &run->buckets[(hash >> 32) % ENV_WAIT_BUCKET_COUNT];
 }
 

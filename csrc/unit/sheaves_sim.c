@@ -1,0 +1,3 @@
+/* The policy `sheaves` on the simulated machine. */
+#define SQ_MACHINE_SIM 1
+#include "policy/sheaves.c"

@@ -35,6 +35,10 @@ CALL_COUNTERS = {
         (("alloc_fastpath", "alloc_slowpath"), None),
         (("free_fastpath", "free_slowpath"), None),
     ),
+    "sheaves": (
+        (("alloc_cpu_sheaf", "alloc_fastpath", "alloc_slowpath"), None),
+        (("free_cpu_sheaf", "free_fastpath", "free_slowpath"), None),
+    ),
     "slub+q": (
         (
             (
@@ -81,6 +85,7 @@ class Shape(NamedTuple):
     size: int
     align: int = 0
     flags: int = 0
+    sheaf_capacity: int = 0  # sheaves only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +122,7 @@ def honours_node(setup: Setup) -> bool:
     queued objects of any node (test_slubq.py says which posting does what).
     """
     options = dict(setup.options)
-    if setup.policy == "slub":
+    if setup.policy in ("slub", "sheaves"):
         return options.get("explicit_node_any_partial", 0) == 0
     if setup.policy == "slub+q":
         return options.get("version", 2) == 4 and options.get("honour_node", 0) == 1
@@ -144,7 +149,7 @@ class Model:
             )
             self.kmalloc_cache_count = len(json.loads(self.allocator.caches()))
             self.caches = [
-                self.allocator.create_cache(f"cache-{number}", *shape, 0)
+                self.allocator.create_cache(f"cache-{number}", *shape)
                 for number, shape in enumerate(setup.caches)
             ]
         except (ParameterError, OutOfMemory) as error:
@@ -164,8 +169,13 @@ class Model:
         self.freed: list[int] = []
         self.calls = [[0, 0] for _ in self.caches]
         # Do the counters of a cache still add up to the calls? Bulk calls and failed
-        # ones are counted by other rules, and a retuned cache may forget.
-        self.counts_calls = [True for _ in self.caches]
+        # ones are counted by other rules, a retuned cache may forget, and a sheaf is
+        # filled by calls of the slab layer beneath it.
+        has_sheaves = dict(setup.options).get("sheaf_all_caches", 0) == 1
+        self.counts_calls = [
+            setup.policy != "sheaves" or (shape.sheaf_capacity == 0 and not has_sheaves)
+            for shape in setup.caches
+        ]
 
     # -- objects come and go --------------------------------------------------------
 

@@ -122,7 +122,8 @@ def draw_shape(rng: random.Random) -> Shape:
     """Draw the making of a cache."""
     flags = sum(flag for flag in FLAGS if rng.random() < rng.choice([0, 0, 0.3]))
     small = SIZES[:12] if rng.random() < 0.8 else SIZES
-    return Shape(rng.choice(small), rng.choice(ALIGNS), flags)
+    capacity = rng.choice([0, 1, 4, 30, 200])
+    return Shape(rng.choice(small), rng.choice(ALIGNS), flags, capacity)
 
 
 def draw_setup(rng: random.Random, policies: list[str]) -> Setup:

@@ -1,0 +1,55 @@
+"""The commands about why and on what: explain, calibrate, record."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slabq.cli_options import NUMBER, json_option
+from slabq.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["explain_command"]
+
+
+@click.command("explain")
+@click.argument("paths", metavar="RESULT [RESULT]", nargs=-1)
+@click.option(
+    "--ablate",
+    "ablated",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME[=VALUE],...]",
+    help="Run simulated results again with one option of a policy or one cost of the "
+    "machine changed at a time. Without names, a list by policy.",
+)
+@click.option("-l", "--limit", type=NUMBER, default=6, help="Sentences of a chapter.")
+@json_option
+def explain_command(
+    paths: "Sequence[str]", ablated: str | None, limit: Any, as_json: bool
+) -> None:
+    """Say which counters, locks and cache lines made two results differ.
+
+    One RESULT is a file of several policies, each compared with the first; of two
+    files, each result is compared with the one at its place in the other.
+    """
+    from slabq.ablation import ablate
+    from slabq.explanation import Explanation, explain
+    from slabq.results import load
+
+    if not 1 <= len(paths) <= 2:
+        raise ParameterError(
+            f"{len(paths)} result files are given: accepted are one or two"
+        )
+    results = [load(path) for path in paths]
+    explanation = explain(*results, limit=limit)
+    if ablated is not None:
+        names = [name.strip() for name in ablated.split(",") if name.strip()]
+        found = ablate(*results, changes=names)
+        explanation = Explanation(explanation.differences, found)
+    if as_json:
+        click.echo(json.dumps(explanation.to_dict(), indent=1))
+    else:
+        click.echo(str(explanation))

@@ -11,17 +11,7 @@ from typing import Any
 from slabq import _core
 from slabq.result import Result
 
-__all__ = [
-    "CHAPTERS",
-    "Chapter",
-    "Finding",
-    "Pair",
-    "capital",
-    "change_text",
-    "cpu_ns",
-    "how",
-    "number_text",
-]
+__all__ = ["CHAPTERS", "Chapter", "Finding", "Pair", "cpu_ns", "how", "number_text"]
 
 MIB = 1 << 20
 TIME_SHARE_TOLD = 0.005  # of the CPU time of an operation

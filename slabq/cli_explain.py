@@ -18,17 +18,26 @@ __all__ = ["explain_command"]
 @click.argument("paths", metavar="RESULT [RESULT]", nargs=-1)
 @click.option(
     "--ablate",
-    "ablated",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME[=VALUE],...]",
+    "is_ablated",
+    is_flag=True,
     help="Run simulated results again with one option of a policy or one cost of the "
-    "machine changed at a time. Without names, a list by policy.",
+    "machine changed at a time.",
+)
+@click.option(
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="What --ablate changes; may be given several times. Default: a list by policy.",
 )
 @click.option("-l", "--limit", type=NUMBER, default=6, help="Sentences of a chapter.")
 @json_option
 def explain_command(
-    paths: "Sequence[str]", ablated: str | None, limit: Any, as_json: bool
+    paths: "Sequence[str]",
+    is_ablated: bool,
+    changes: "Sequence[str]",
+    limit: Any,
+    as_json: bool,
 ) -> None:
     """Say which counters, locks and cache lines made two results differ.
 
@@ -45,9 +54,8 @@ def explain_command(
         )
     results = [load(path) for path in paths]
     explanation = explain(*results, limit=limit)
-    if ablated is not None:
-        names = [name.strip() for name in ablated.split(",") if name.strip()]
-        found = ablate(*results, changes=names)
+    if is_ablated or changes:
+        found = ablate(*results, changes=changes)
         explanation = Explanation(explanation.differences, found)
     if as_json:
         click.echo(json.dumps(explanation.to_dict(), indent=1))

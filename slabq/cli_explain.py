@@ -28,7 +28,7 @@ __all__ = ["explain_command"]
     "changes",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="What --ablate changes; may be given several times. Default: a list by policy.",
+    help="What --ablate changes, several times if need be. Default: a list by policy.",
 )
 @click.option("-l", "--limit", type=NUMBER, default=6, help="Sentences of a chapter.")
 @json_option

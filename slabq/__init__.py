@@ -36,6 +36,7 @@ from slabq.workload import Workload, workload_kinds
 
 if _TYPE_CHECKING:
     from slabq.ablation import Ablation, ablate
+    from slabq.calibration import Calibration, calibrate
     from slabq.cworkload import compile_workload, get_include
     from slabq.explanation import Explanation, explain
     from slabq.plot import plot_comparison, plot_latency, plot_locks
@@ -46,6 +47,7 @@ __all__ = [
     "Ablation",
     "Allocator",
     "Cache",
+    "Calibration",
     "CorruptionError",
     "Error",
     "Explanation",
@@ -73,6 +75,7 @@ __all__ = [
     "__version__",
     "ablate",
     "bundled_trace_path",
+    "calibrate",
     "compare_host",
     "compile_workload",
     "execute",
@@ -101,12 +104,14 @@ __all__ = [
 # Names whose modules import numpy, matplotlib or cffi: found when first asked for.
 _LAZY = {
     "Ablation": "slabq.ablation",
+    "Calibration": "slabq.calibration",
     "Explanation": "slabq.explanation",
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
     "ablate": "slabq.ablation",
     "bundled_trace_path": "slabq.trace",
+    "calibrate": "slabq.calibration",
     "compile_workload": "slabq.cworkload",
     "explain": "slabq.explanation",
     "get_include": "slabq.cworkload",

@@ -32,6 +32,7 @@ CHASE_BYTES_MIN = 16 * KIB
 CHASE_BYTES_MAX = 256 * MIB
 MULTIPLY_CYCLES = 3  # of a 32-bit multiplication, of most processors since 2006
 LOCKERS_MAX = 16
+STEPS_BESIDE = 5  # measurements beside the chases, for the progress bar
 ALIKE = "i7-4790"  # the preset that what is not measured is taken from
 SYSFS = Path("/sys/devices/system")
 # Where the cycles of interrupts on this kind of processor are from.
@@ -75,6 +76,14 @@ class Figure:
     unit: str
     source: str
     confidence: str
+
+    @property
+    def origin(self) -> str:
+        """The source in a word."""
+        for word in ("measured", "not measured", "sysfs", "unused"):
+            if self.source.startswith(word):
+                return word
+        return "known"
 
     def line(self) -> str:
         """Return the line of a machine file.
@@ -138,7 +147,7 @@ class Calibration:
         2
         """
         shape = self.shape
-        about = f"{shape.cpus} CPUs, {shape.nodes} nodes, as calibrated"
+        about = f"this host when it was calibrated: {_shape_text(shape)}"
         lines = [
             f"# Measured by slabq calibrate on {_today()}; "
             f"{_plain(self.processor) or 'a host without a name'}.",
@@ -173,6 +182,28 @@ class Calibration:
         """
         Path(path).write_text(self.toml(), encoding="utf-8")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, in types that JSON has.
+
+        Returns
+        -------
+        dict
+            ``machine``, ``costs`` with value, unit, source and confidence of each, and
+            ``latency_ns_by_bytes``.
+
+        Examples
+        --------
+        >>> Calibration(Machine(cpus=2), [], {4096: 1.5}).to_dict()["costs"]
+        {}
+        """
+        costs = {figure.name: dataclasses.asdict(figure) for figure in self.figures}
+        return {
+            "processor": self.processor,
+            "machine": self.machine.to_dict(),
+            "costs": costs,
+            "latency_ns_by_bytes": {str(k): v for k, v in self.latencies.items()},
+        }
+
     def table(self) -> Table:
         """Return what was found, as a table.
 
@@ -182,7 +213,7 @@ class Calibration:
             The costs, then the latency by working set.
         """
         costs = [
-            [f.name, str(f.value), f.unit, f.confidence, f.source] for f in self.figures
+            [f.name, str(f.value), f.unit, f.confidence, f.origin] for f in self.figures
         ]
         sizes = [
             [_bytes_text(size), f"{ns:.1f}"]
@@ -191,7 +222,12 @@ class Calibration:
         title = f"costs of this host, {_today()}"
         return Table(
             [
-                Section(title, ["cost", "value", "unit", "sure", "source"], costs),
+                Section(
+                    title,
+                    ["cost", "value", "unit", "confidence", "from"],
+                    costs,
+                    ["a machine file says of each in full where it is from"],
+                ),
                 Section(
                     "load that waits for the one before",
                     ["working set", "ns"],
@@ -297,6 +333,7 @@ class _Host:
         )
 
     def kernel_cpu(self, cpu: int) -> int:
+        """Return the kernel's number of a CPU of the shape."""
         return self.cpus[cpu]
 
     @property
@@ -347,6 +384,11 @@ def _processor_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def _shape_text(shape: Machine) -> str:
+    counts = ((shape.cpus, "CPU"), (shape.nodes, "node"))
+    return ", ".join(f"{n} {word}" + ("" if n == 1 else "s") for n, word in counts)
 
 
 def _plain(text: str) -> str:
@@ -417,11 +459,13 @@ def _lockers(place: _Host) -> list[int]:
 
 def _calibrate(place: _Host, progress: ProgressFunction) -> Calibration:
     sizes = _chase_sizes(place)
-    steps = len(sizes) + 8
-    done = iter(range(1, steps + 1))
+    steps = len(sizes) + STEPS_BESIDE
+    done = 0
 
     def told(value: Any) -> Any:
-        progress(next(done) / steps)
+        nonlocal done
+        done += 1
+        progress(min(done / steps, 1.0))
         return value
 
     measured = _measure(place, sizes, told)

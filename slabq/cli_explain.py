@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slabq.cli_options import NUMBER, json_option
+from slabq.cli_options import NUMBER, json_option, print_table
 from slabq.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["explain_command"]
+__all__ = ["calibrate_command", "explain_command"]
 
 
 @click.command("explain")
@@ -61,3 +61,31 @@ def explain_command(
         click.echo(json.dumps(explanation.to_dict(), indent=1))
     else:
         click.echo(str(explanation))
+
+
+@click.command("calibrate")
+@click.option("-o", "--output", metavar="FILE.toml", help="Write a machine file.")
+@json_option
+def calibrate_command(output: str | None, as_json: bool) -> None:
+    """Measure this host: caches, atomic instructions, lines between CPUs, locks.
+
+    The machine file is for -m FILE, on the engine sim. Takes ten seconds or so.
+    """
+    from slabq.calibration import calibrate
+
+    _check_output(output)
+    found = calibrate()
+    if output is not None:
+        found.save(output)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=1))
+    else:
+        print_table(found.table(), "text")
+        if output is None:
+            click.echo("-o FILE.toml writes a machine file of it, for run -m FILE")
+
+
+def _check_output(output: str | None) -> None:
+    """Refuse a file that could not be written before the work, not after it."""
+    if output is not None and not Path(output).absolute().parent.is_dir():
+        raise ParameterError(f"no folder for {output!r}: accepted are existing ones")

@@ -1,6 +1,7 @@
 """The commands about why and on what: explain, calibrate, record."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click

@@ -95,10 +95,12 @@ class Measured:
 
 
 def today() -> str:
+    """Return the day, as sources name it."""
     return datetime.date.today().isoformat()
 
 
 def bytes_text(size: int) -> str:
+    """Write a number of bytes in KiB or MiB."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 

@@ -121,7 +121,7 @@ class Campaign:
                 assert isinstance(receiver, Connection)
                 own_seed, child, _ = running.pop(receiver)
                 yield own_seed, collect(receiver, child)
-            for receiver, (_, child, since) in running.items():
+            for _, child, since in running.values():
                 if time.monotonic() - since > TIME_MAX_S:
                     child.kill()  # its pipe ends, which is found above
 

@@ -440,7 +440,9 @@ class Model:
 
     def require_count(self, counted: int, wanted: int, what: str) -> None:
         """Two counts of the same objects must be one number."""
-        require(counted == wanted, f"{what} counts {counted} objects, {wanted} are live")
+        require(
+            counted == wanted, f"{what} counts {counted} objects, {wanted} are live"
+        )
 
     def require_refused(self, kind: type[Error], call: Any, *arguments: Any) -> None:
         """A call must raise `kind`."""

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model import (
     ANY,
@@ -41,7 +41,26 @@ FLAGS = [
     *(HWCACHE_ALIGN, RECLAIM_ACCOUNT, TYPESAFE_BY_RCU),
     *(RED_ZONE, POISON, STORE_USER, CONSISTENCY_CHECKS),
 ]
-VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096, 10000]
+VALUES = [
+    -(1 << 63),
+    -2,
+    -1,
+    0,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    8,
+    16,
+    30,
+    120,
+    500,
+    1000,
+    4096,
+    10000,
+]
 VALUES += [65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 
 Step = tuple[str, tuple[int, ...]]
@@ -156,7 +175,13 @@ class Habits:
             self.phase = self.rng.choice([0.2, 1.0, 5.0])
         weights = [
             WEIGHTS[name]
-            * (self.phase if name in FILLING else 1 / self.phase if name in DRAINING else 1)
+            * (
+                self.phase
+                if name in FILLING
+                else 1 / self.phase
+                if name in DRAINING
+                else 1
+            )
             for name in self.names
         ]
         name = self.rng.choices(self.names, weights)[0]

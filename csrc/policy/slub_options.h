@@ -98,6 +98,10 @@ enum slub_cpu_partial_unit {
       "cpu_partial_node and cpu_partial_drain are counted (by 3.16)")                  \
     X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")  \
     X(sheaf_columns, 0, 0, 1,                                                          \
-      "say what 6.18 says of sheaves, of which caches of this policy have none")
+      "say what 6.18 says of sheaves, of which caches of this policy have none")       \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
 #endif

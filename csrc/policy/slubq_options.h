@@ -54,6 +54,10 @@
       "queue, adds up what it freed; as posted it did none of these")                  \
     X(kmalloc_min_size, 8, 8, 256, "smallest kmalloc cache, bytes")                    \
     X(kmalloc_max_size, 8192, 2048, 33554432,                                          \
-      "largest kmalloc cache, bytes; above, pages")
+      "largest kmalloc cache, bytes; above, pages")                                    \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
 #endif

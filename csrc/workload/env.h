@@ -10,6 +10,7 @@
 
 #include "machine/machine.h"
 #include "machine/sched.h"
+#include "policy/memory_policy.h"
 #include "workload/runner.h"
 
 #define ENV_WAIT_BUCKET_COUNT 64u
@@ -33,6 +34,7 @@ struct env_run {
     struct sq_runner_cpu *cpus;
     sq_sched *sched;
     uint64_t clock_cost_ns; /* of one reading of the clock */
+    struct sq_memory_policy memory_policy;
     /* -- any CPU -- */
     pthread_mutex_t mutex; /* `blocks`, making of caches; never held across a switch */
     struct env_block *blocks;

@@ -19,7 +19,12 @@
       "1: a woken task goes to the CPU of its waker if fewer tasks wait there; 0: "    \
       "always to the CPU it ran on last")                                              \
     X(latency_interval, 128, 0, 1000000,                                               \
-      "one call in about so many is timed for latency_ns; 0: none")
+      "one call in about so many is timed for latency_ns; 0: none")                    \
+    X(memory_policy, 0, 0, 3,                                                          \
+      "node of calls that name none: 0 local, 1 preferred, 2 bind, 3 interleave (in "  \
+      "turn on each CPU)")                                                             \
+    X(memory_nodes, 0, 0, 65535,                                                       \
+      "nodes of memory_policy: bit n is node n; 0: all of the machine")
 
 enum {
 #define SQ_RUN_PARAMETER_ENUM(name, value, minimum, maximum, help) SQ_RUN_##name,
@@ -36,6 +41,7 @@ struct sq_runner_cpu {
     uint64_t frees;      /* of memory that was not NULL */
     uint64_t operations; /* read by the ticking thread: relaxed atomic */
     uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
+    uint32_t interleave_turn;                 /* memory_policy 3 */
     struct sq_rng rng;                        /* of the gaps between timed calls */
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;

@@ -439,37 +439,42 @@ static PyObject *list_of_places(const struct sq_object_place *places, uint32_t c
     return list;
 }
 
+/* [(slab, index, node)] of the first objects that destroying would forget. */
+static PyObject *cache_leaks(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    struct sq_object_place leaks[LEAKS_SHOWN];
+    uint32_t count = 0;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    if (cache->reference_count == 1)
+        count = find_leaks(&((cache_object *)object)->allocator->ledger, cache, leaks);
+    return list_of_places(leaks, count);
+}
+
 /* Give up this name. With the last one the objects that are still held are forgotten, and
- * all memory goes back. -> (objects held, places of the first ones) */
+ * all memory goes back. */
 static PyObject *cache_destroy(PyObject *object, PyObject *unused)
 {
     cache_object *self = (cache_object *)object;
     sq_cache *cache = cache_of(object);
-    struct sq_object_place leaks[LEAKS_SHOWN];
-    struct sq_ledger *ledger;
     size_t held = 0;
     const char *name;
-    PyObject *list;
     sq_cpu *cpu;
     (void)unused;
     if (cache == NULL)
         return NULL;
     name = PyUnicode_AsUTF8AndSize(self->name, NULL);
-    ledger = &self->allocator->ledger;
-    list = list_of_places(leaks, cache->reference_count > 1
-                                     ? 0
-                                     : find_leaks(ledger, cache, leaks));
-    if (list == NULL || name == NULL) {
-        Py_XDECREF(list);
+    if (name == NULL)
         return NULL;
-    }
     if (cache->reference_count == 1)
-        held = sq_ledger_remove_owner(ledger, cache);
+        held = sq_ledger_remove_owner(&self->allocator->ledger, cache);
     cpu = core_enter_any_cpu(self->allocator);
     (void)sq_heap_put_cache(cpu, cache, name);
     core_leave_cpu(cpu);
     self->cache = NULL;
-    return Py_BuildValue("nN", (Py_ssize_t)held, list);
+    return PyLong_FromSize_t(held);
 }
 
 static PyMethodDef cache_methods[] = {
@@ -489,8 +494,8 @@ static PyMethodDef cache_methods[] = {
     {"counters", cache_counters, METH_NOARGS, "[(name, [value of CPU 0, ...])]"},
     {"locate", cache_locate, METH_O, "(address) -> (slab, index, node)"},
     {"names", cache_names, METH_NOARGS, "-> (name in sysfs, [alias])"},
-    {"destroy", cache_destroy, METH_NOARGS,
-     "-> (objects that were still live, [(slab, index, node)] of the first ones)"},
+    {"leaks", cache_leaks, METH_NOARGS, "-> [(slab, index, node)] of the first ones"},
+    {"destroy", cache_destroy, METH_NOARGS, "-> objects that were still live"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,9 +1,9 @@
 /*
  * Memory policies: which node an allocation that names none goes to. A layer before the
- * allocator, as in SLAB, where a task's mempolicy picks a node and any but the local one
- * goes the way of kmem_cache_alloc_node. SLUB leaves the choice to the page allocator,
- * and obeys for each object only with strict_numa (6.18); here all policies are asked the
- * same way, so that they can be compared.
+ * allocator, as in SLAB, where a task's mempolicy picks a node and the call goes on as
+ * kmem_cache_alloc_node of it, which for the local node is the local path. SLUB leaves the
+ * choice to the page allocator, and obeys for each object only with strict_numa (6.18);
+ * here all policies are asked the same way, so that they can be compared.
  *
  *   LOCAL       no node: the allocator's own way
  *   PREFERRED   one node, and its fallback list when it is full
@@ -74,8 +74,7 @@ static inline void *sq_alloc_by_policy(sq_cpu *cpu, sq_heap *heap, sq_cache *cac
         return sq_alloc_on_node(cpu, heap, cache, bytes, SQ_NODE_ANY, 0);
     node = sq_memory_next_node(
         policy->nodes, policy->mode == SQ_MEMORY_INTERLEAVE ? turn : &first);
-    return sq_alloc_on_node(cpu, heap, cache, bytes,
-                            node == cpu->node ? SQ_NODE_ANY : (int32_t)node, 0);
+    return sq_alloc_on_node(cpu, heap, cache, bytes, (int32_t)node, 0);
 }
 
 #endif

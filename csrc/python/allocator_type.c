@@ -114,7 +114,8 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
                      "no memory for %s: node %ld and its fallback nodes are full", what,
                      node);
     else
-        PyErr_Format(state->out_of_memory, "no memory for %s: every node is full", what);
+        PyErr_Format(state->out_of_memory,
+                     "no memory for %s: every node that may be used is full", what);
     return NULL;
 }
 

@@ -113,9 +113,11 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     (void)sq_error_set(
         &error, SQ_E_MEMORY,
         "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-        "none of the %u nodes of %llu bytes has the pages",
+        "none of the %u nodes of %llu bytes%s has the pages",
         bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
-        machine->topology.node_count, (unsigned long long)machine->node_bytes);
+        machine->topology.node_count, (unsigned long long)machine->node_bytes,
+        env_of(task)->memory_policy.mode == SQ_MEMORY_BIND ? " that memory_nodes names"
+                                                           : "");
     env_fail(task, &error);
 }
 

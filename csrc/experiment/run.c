@@ -71,7 +71,8 @@ static int run_unknown_parameter(const struct run *run, const char *name,
     }
     return sq_error_set(error, SQ_E_PARAMETER,
                         "workload %.40s has no parameter %.40s: accepted are %.200s; "
-                        "slice_calls, wake_affine, latency_interval",
+                        "slice_calls, wake_affine, latency_interval, memory_policy, "
+                        "memory_nodes",
                         workload->name, name, known.message);
 }
 

@@ -170,6 +170,7 @@ SQ_POLICY(slub) = {
     .cache_release = slub_cache_release,
     .flush_cpu = slub_flush_cpu,
     .shrink = slub_shrink,
+    .alignment = slub_alignment_of,
     .tune = slub_tune,
     .alloc = slub_alloc,
     .free = slub_free,

@@ -46,6 +46,12 @@ slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t f
                         (flags & SQ_CACHE_STORE_USER) != 0, &rule);
 }
 
+/* ops->alignment */
+static uint32_t slub_alignment_of(const sq_heap *heap, const struct sq_cache_spec *spec)
+{
+    return slub_layout_of(heap, spec, spec->flags).align;
+}
+
 /* min_partial of a new cache: the larger the objects, the more slabs are kept. */
 static uint32_t slub_min_partial_of(const sq_heap *heap, uint32_t size)
 {

@@ -94,7 +94,8 @@ static void slub_print_cache(const struct slub_cache *cache, int64_t sheaf_capac
                                slub_tunable(&cache->cpu_partial_slabs), json);
     sq_json_unsigned(json, "min_partial", slub_tunable(&cache->min_partial));
     sq_json_unsigned(json, "fp_offset", cache->fp_offset);
-    sq_json_unsigned(json, "inuse", cache->inuse);
+    sq_json_unsigned(json, "inuse",
+                     sq_max_u64(cache->inuse, sq_align_up(base->object_size, 8)));
     sq_json_unsigned(json, "remote_node_defrag_ratio",
                      slub_tunable(&cache->remote_node_defrag_ratio));
     if (sheaf_capacity >= 0)

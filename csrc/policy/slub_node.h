@@ -147,7 +147,7 @@ static void *slub_slab_thread(sq_cpu *cpu, struct slub_cache *cache,
     char *object = first;
     for (uint32_t i = 0; i < objects; i++, object += cache->base.size) {
         if (cache->base.constructor != NULL)
-            cache->base.constructor(object);
+            cache->base.constructor(&cache->base, object);
         slub_set_next(cpu, cache, object,
                       i + 1 < objects ? object + cache->base.size : NULL);
     }

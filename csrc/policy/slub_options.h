@@ -98,7 +98,11 @@ enum slub_cpu_partial_unit {
       "cpu_partial_node and cpu_partial_drain are counted (by 3.16)")                  \
     X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")  \
     X(bulk_free_reversed, 0, 0, 1,                                                     \
-      "a bulk free hands on the objects of a slab last first (6.18)")
+      "a bulk free hands on the objects of a slab last first (6.18)")                  \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
 /* All of them: those above, which policies on top of SLUB have too, and SLUB's alone. */
 #define SQ_SLUB_OPTIONS(X)                                                             \

@@ -130,15 +130,21 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     (void)sq_error_set(
         &error, SQ_E_MEMORY,
         "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-        "none of the %u nodes of %llu bytes has the pages",
+        "none of the %u nodes of %llu bytes%s has the pages",
         bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
-        machine->topology.node_count, (unsigned long long)machine->node_bytes);
+        machine->topology.node_count, (unsigned long long)machine->node_bytes,
+        env_of(task)->memory_policy.mode == SQ_MEMORY_BIND ? " that memory_nodes names"
+                                                           : "");
     env_fail(task, &error);
 }
 
 static ENV_INLINE void *env_ask(struct env_run *run, sq_cpu *cpu, sq_cache *cache,
                                 size_t bytes, int32_t node)
 {
+    if (__builtin_expect(run->memory_policy.mode != SQ_MEMORY_LOCAL, 0) &&
+        node == SQ_NODE_ANY)
+        return sq_alloc_by_policy(cpu, run->heap, cache, bytes, &run->memory_policy,
+                                  &run->cpus[cpu->index].interleave_turn);
     return cache != NULL ? run->ops->alloc(cpu, cache, node, 0)
                          : run->ops->kmalloc(cpu, run->heap, bytes, node, 0);
 }
@@ -625,6 +631,23 @@ static uint64_t env_measure_clock(const sq_cpu *cpu)
 }
 
 #define ENV_RULE(name, value, minimum, maximum, help) runner->run_values[SQ_RUN_##name],
+/* The memory policy of the run's parameters; no nodes are all nodes. */
+static int env_set_memory_policy(struct env_run *run, struct sq_error *error)
+{
+    const struct sq_runner *runner = run->runner;
+    uint32_t node_count = runner->machine->topology.node_count;
+    uint32_t all = (1u << node_count) - 1;
+    int64_t nodes = runner->run_values[SQ_RUN_memory_nodes];
+    if (nodes > (int64_t)all)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "memory_nodes is %lld: accepted are 0 to %u, a bit for each "
+                            "of the machine's %u nodes",
+                            (long long)nodes, all, node_count);
+    run->memory_policy.mode =
+        (enum sq_memory_mode)runner->run_values[SQ_RUN_memory_policy];
+    run->memory_policy.nodes = nodes == 0 ? all : (uint32_t)nodes;
+    return SQ_OK;
+}
 
 static struct env_run *env_create(struct sq_runner *runner)
 {
@@ -698,8 +721,10 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
+    code = env_set_memory_policy(run, error);
     cpu = ops->cpu_enter(runner->machine, 0);
-    code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    if (code == SQ_OK)
+        code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
     if (code == SQ_OK)
         code = sq_sched_run(run->sched, env_tick, run, error);

@@ -28,6 +28,11 @@
     X(syscall_ns, -1, -1, 1000000,                                                     \
       "sim: what a send, receive, read or write takes beside memory, locks and waking;" \
       " -1: the machine's own figure for the workload")                                \
+    X(memory_policy, 0, 0, 3,                                                          \
+      "node of calls that name none: 0 local, 1 preferred, 2 bind, 3 interleave (in "  \
+      "turn on each CPU)")                                                             \
+    X(memory_nodes, 0, 0, 65535,                                                       \
+      "nodes of memory_policy: bit n is node n; 0: all of the machine")                \
     SQ_SCHED_RULES(X)
 
 enum {
@@ -45,6 +50,7 @@ struct sq_runner_cpu {
     uint64_t frees;      /* of memory that was not NULL */
     uint64_t operations; /* read by the ticking thread: relaxed atomic */
     uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
+    uint32_t interleave_turn;                 /* memory_policy 3 */
     struct sq_rng rng;                        /* of the gaps between timed calls */
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;

@@ -284,6 +284,7 @@ SQ_POLICY(sheaves) = {
     .cache_release = sheaves_cache_release,
     .flush_cpu = sheaves_flush_cpu,
     .shrink = sheaves_shrink,
+    .alignment = slub_alignment_of,
     .tune = slub_tune,
     .alloc = sheaves_alloc,
     .free = sheaves_free,

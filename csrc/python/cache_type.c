@@ -233,8 +233,7 @@ static PyObject *cache_flush(PyObject *object, PyObject *argument)
     sq_cpu *cpu;
     if (PyErr_Occurred())
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
-                         cpu_index);
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS

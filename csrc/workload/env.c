@@ -88,8 +88,7 @@ static void *env_memory(sq_task *task, size_t bytes)
     struct env_run *run = env_of(task);
     size_t total = sq_align_up(bytes, SQ_LINE_SIZE) + SQ_LINE_SIZE;
     struct env_block *block =
-        bytes > SIZE_MAX / 2 ? NULL
-                             : sq_shared_alloc(run->runner->machine, total);
+        bytes > SIZE_MAX / 2 ? NULL : sq_shared_alloc(run->runner->machine, total);
     if (block == NULL) {
         struct sq_error error;
         (void)sq_error_set(&error, SQ_E_MEMORY,
@@ -454,8 +453,8 @@ static void env_think(sq_task *task, uint64_t ns)
     while (env_now_ns(task) - start_ns < ns);
 }
 
-/* Begin or end measuring where `operations` more pass the edge of the window. Only one task
- * passes an edge. */
+/* Begin or end measuring where `operations` more pass the edge of the window. Only one
+ * task passes an edge. */
 static void env_watch_window(sq_task *task, uint64_t operations)
 {
     struct env_run *run = env_of(task);
@@ -667,7 +666,8 @@ static struct env_run *env_create(struct sq_runner *runner)
         run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
     run->warmup_operations = (uint64_t)runner->run_values[SQ_RUN_warmup_operations];
     run->measure_operations = (uint64_t)runner->run_values[SQ_RUN_measure_operations];
-    run->clock_cost_ns = env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
+    run->clock_cost_ns =
+        env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
     (void)pthread_mutex_init(&run->mutex, NULL);
     sq_lock_init(&run->lock, SQ_LOCK_WAIT);
     sq_wait_queue_init(&run->parent);

@@ -438,7 +438,8 @@ class Allocator:
         >>> print(allocator.slabinfo().splitlines()[0])
         slabinfo - version: 2.1
         """
-        return format_slabinfo(self._summaries(), statistics=bool(statistics))
+        caches = self._summaries() if statistics else self.caches()
+        return format_slabinfo(caches, statistics=bool(statistics))
 
     def check(self) -> None:
         """Walk every structure of every cache and check that all counts add up.

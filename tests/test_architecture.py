@@ -136,7 +136,7 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
     {"errors", "version", "_core"},
-    {"checks", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
+    {"checks", "costs", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
     {"machine", "policy", "published", "workload", "cworkload", "trace"},
     {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "cache", "host_caches", "progress", "table"},

@@ -6,6 +6,8 @@ The tables were worked out by hand from the rules (facts/policies.md), or are ro
 
 import csv
 import itertools
+import re
+from pathlib import Path
 
 import oracle_suite as suite
 import pytest
@@ -57,6 +59,17 @@ def test_every_slub_option_that_tells_releases_apart_is_set_by_some_profile():
 
     alike = {name for name, found in values.items() if len(found) == 1}
     assert alike <= set_by_users
+
+
+def test_every_option_is_asked_for_in_the_code_of_the_policies():
+    folder = Path(__file__).parent.parent / "csrc" / "policy"
+    files = [path for path in folder.iterdir() if not path.stem.endswith("_options")]
+    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in files)))
+
+    options = {row[1] for row in slabq._core.options()}
+
+    assert len(options) > 40
+    assert not options - words
 
 
 # ---- SLAB: geometry (facts 1.3) ------------------------------------------------------
@@ -672,6 +685,24 @@ def test_each_release_keeps_the_empty_slabs_it_kept(kernel, kept):
     give(cache, itertools.chain.from_iterable(partial))
 
     assert len(listed(cache, "partial")) == kept
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kept"),
+    [("2.6.35", 0), ("3.1", 1), ("3.2", 1), ("3.16", 0), ("6.1", 0), ("6.18", 0)],
+)
+def test_an_empty_cpu_slab_is_given_up_by_the_rule_of_the_release(kernel, kept):
+    # One partial slab and min_partial 1: not more than that, but as many.
+    cache = slub_cache(kernel, nodes=2, **NO_CPU_PARTIAL)
+    slabs = by_slab(cache, take(cache, 8))
+    cache.free(slabs[0][0])
+    cache.tune(min_partial=1, remote_node_defrag_ratio=0)
+    give(cache, slabs[1])
+
+    cache.alloc(node=1)  # the CPU's slab, empty, is of node 0
+
+    assert listed(cache, "partial", node=0) == ([1, 0] if kept else [0])
+    assert cache.stats()["free_slab"] == 1 - kept
 
 
 @pytest.mark.parametrize("kernel", ["2.6.24", "2.6.35", "3.2", "6.1", "6.18"])

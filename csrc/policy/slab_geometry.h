@@ -206,10 +206,16 @@ static int slab_geometry_plan(const sq_heap *heap, const struct sq_cache_spec *s
                               struct slab_geometry *geometry, struct sq_error *error)
 {
     struct slab_plan plan = {.heap = heap, .spec = spec};
-    uint32_t line = (uint32_t)heap->options.slab.cache_line_size;
-    uint32_t align = slab_align(spec, line);
-    uint64_t size = sq_align_up(sq_align_up(spec->size, WORD_BYTES), align);
+    uint32_t line = (uint32_t)heap->options.slab.cache_line_size, align;
     bool is_classic = !heap->options.slab.freelist_index_stack;
+    uint64_t size;
+    if (!sq_is_power_of_two(line))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "cache_line_size of policy slab is %u: accepted are 32, 64 "
+                            "and 128",
+                            line);
+    align = slab_align(spec, line);
+    size = sq_align_up(sq_align_up(spec->size, WORD_BYTES), align);
     if (!is_classic && size < INDEX_SIZE_MIN)
         size = sq_align_up(INDEX_SIZE_MIN, align);
     plan.geometry.size = (uint32_t)size;

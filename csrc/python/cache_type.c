@@ -220,6 +220,25 @@ static PyObject *cache_shrink(PyObject *object, PyObject *argument)
     return PyLong_FromLong(result);
 }
 
+/* Empty one CPU's own part of the cache, as that CPU. */
+static PyObject *cache_flush(PyObject *object, PyObject *argument)
+{
+    sq_cache *cache = cache_of(object);
+    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
+    sq_cpu *cpu;
+    if (PyErr_Occurred())
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
+                         cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    cache->ops->flush_cpu(cpu, cache);
+    core_leave_cpu(cpu);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *cache_reap(PyObject *object, PyObject *args)
 {
     sq_cache *cache = cache_of(object);
@@ -395,6 +414,7 @@ static PyMethodDef cache_methods[] = {
     {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
     {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
     {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
+    {"flush", cache_flush, METH_O, "(cpu): empty this CPU's own part of the cache"},
     {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},
     {"tune", cache_tune, METH_VARARGS, "(name, value)"},
     {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},

@@ -15,6 +15,7 @@ ANY = -1
 POISON = 1 << 6
 MIB = 1 << 20
 SIZE = 256
+ACTIONS = ["alloc", "alloc", "node", "free", "free", "bulk", "shrink"]
 KERNEL = slabq.Sheaves().values()
 
 KNOBS = [

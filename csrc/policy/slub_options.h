@@ -27,7 +27,7 @@ enum slub_cpu_partial_unit {
     SLUB_CPU_PARTIAL_SLABS = 2,   /* 5.16 on */
 };
 
-#define SQ_SLUB_CORE_OPTIONS(X)                                                         \
+#define SQ_SLUB_CORE_OPTIONS(X)                                                        \
     X(slub_max_order, 3, 0, 10, "largest order tried (kernel: slub_max_order)")        \
     X(slub_min_order, 0, 0, 10, "smallest order (kernel: slub_min_order)")             \
     X(slub_min_objects, 0, 0, 65535,                                                   \
@@ -104,9 +104,10 @@ enum slub_cpu_partial_unit {
     X(kmalloc_nomerge, 1, 0, 1,                                                        \
       "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
-/* All of them: those above, which policies on top of SLUB have too, and SLUB's alone. */
+/* All of them: those above, which policies on top of SLUB have too, and SLUB's alone.
+ */
 #define SQ_SLUB_OPTIONS(X)                                                             \
-    SQ_SLUB_CORE_OPTIONS(X)                                                             \
+    SQ_SLUB_CORE_OPTIONS(X)                                                            \
     X(sheaf_columns, 0, 0, 1,                                                          \
       "say what 6.18 says of sheaves, of which caches of this policy have none")
 

@@ -144,7 +144,7 @@ def test_an_exception_of_the_progress_function_ends_the_run():
 
 
 def test_an_engine_that_is_not_there_is_told_in_one_line():
-    with pytest.raises(slabq.ParameterError, match="'fpga': accepted: sim, native"):
+    with pytest.raises(slabq.ParameterError, match="'fpga': accepted: native, sim"):
         slabq.run("hackbench", policy="slab", engine="fpga", **SMALL)
 
 

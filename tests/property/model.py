@@ -71,6 +71,10 @@ TUNABLES = (
 )
 
 
+# Heaps that were found broken: to free one might crash, or never end.
+BROKEN: list["Model"] = []
+
+
 class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
     """The allocator did what the model does not allow."""
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from model import (
     ANY,
+    BROKEN,
     HWCACHE_ALIGN,
     MEBIBYTE,
     RECLAIM_ACCOUNT,
@@ -223,6 +224,8 @@ def run_script(script: Script, core: ModuleType = _core) -> Outcome:
     except Refused as error:
         outcome.refused = str(error)
     except Exception as error:
+        if model is not None:
+            BROKEN.append(model)
         outcome.failure = f"{type(error).__name__}: {error}"
     if model is not None:
         outcome.checks, outcome.ran_out = model.check_count, model.ran_out_count

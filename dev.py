@@ -181,6 +181,11 @@ def tsan(*arguments: str) -> None:
     sanitized("thread", "libtsan.so", options, "--timeout=600", *tests)
 
 
+def fuzz(*arguments: str) -> None:
+    """Run random scripts on every policy (--steps N, --seed S, --policy P)."""
+    run(environment() / "python", "tests/property/campaign.py", *arguments)
+
+
 def bench(*arguments: str) -> None:
     """Run the benchmarks beside their peers (benchmarks/README.md)."""
     python = environment() / "python"
@@ -205,7 +210,7 @@ def clean(*_: str) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-TASKS = (demo, test, slow, lint, asan, tsan, bench, format, clean)
+TASKS = (demo, test, slow, lint, asan, tsan, fuzz, bench, format, clean)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ since a broken policy may end it.
 """
 
 import ctypes
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -70,9 +71,9 @@ def check_alone(core: ModuleType, policy: str, switches: Switches, defect: str) 
     return ""
 
 
-def state_machine(core: ModuleType, policy: str) -> str:
+def state_machine(core: ModuleType, policy: str, size: int) -> str:
     """Run the state machine; what it finds."""
-    limits = {"phases": [Phase.generate], "max_examples": 60}
+    limits = {"phases": [Phase.generate], "max_examples": 20 * size}
     try:
         test_policy_model.run_model(policy, core, **limits)
     except Exception as error:
@@ -80,12 +81,12 @@ def state_machine(core: ModuleType, policy: str) -> str:
     return ""
 
 
-def campaign(core: ModuleType, policy: str) -> str:
+def campaign(core: ModuleType, policy: str, size: int) -> str | None:
     """Run a small campaign; the first thing that it finds."""
-    for _, outcome in Campaign(core, [policy], 1).outcomes(1, 3000):
+    for _, outcome in Campaign(core, [policy], 1).outcomes(1, 1000 * size):
         if outcome.failure:
             return outcome.failure
-    return ""
+    return None
 
 
 def apart(work: Callable[[], str]) -> str | None:
@@ -101,15 +102,19 @@ def apart(work: Callable[[], str]) -> str | None:
 def main(library: Path, policy: str) -> None:
     """Try all."""
     core, switches = load_core(library), Switches(library)
-    found = {}
+    found: dict[str, dict[str, str | None]] = {}
     for defect in DEFECTS:
-        alone = apart(lambda d=defect: check_alone(core, policy, switches, d))
-        switches.set(defect, 20)
-        found[defect] = {
-            "check": alone,
-            "state machine": apart(lambda: state_machine(core, policy)),
-            "campaign": campaign(core, policy),
-        }
+        if defect == "elsewhere" and policy == "slub+q":
+            continue  # as posted in V2, it gives objects of any node
+        found[defect] = {}
+        size = 1 if defect == "none" else 10  # to find nothing takes all of it
+        if defect != "elsewhere":  # what was asked for, no structure knows
+            alone = apart(lambda d=defect: check_alone(core, policy, switches, d))
+            found[defect]["check"] = alone
+        switches.set(defect, 5)
+        run_machine = functools.partial(state_machine, core, policy, size)
+        found[defect]["state machine"] = apart(run_machine)
+        found[defect]["campaign"] = campaign(core, policy, size)
         switches.set("none", 1)
     print(json.dumps(found, indent=1))
 

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model import (
     ANY,
@@ -42,8 +42,8 @@ FLAGS = [
     *(HWCACHE_ALIGN, RECLAIM_ACCOUNT, TYPESAFE_BY_RCU),
     *(RED_ZONE, POISON, STORE_USER, CONSISTENCY_CHECKS),
 ]
-VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096, 10000]
-VALUES += [65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
+VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096]
+VALUES += [10000, 65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 
 Step = tuple[str, tuple[int, ...]]
 # How often an operation is drawn among those that a script knows.
@@ -168,11 +168,9 @@ class Habits:
         """Draw one step; now and then the script turns from filling to draining."""
         if self.rng.random() < 0.05:
             self.phase = self.rng.choice([0.2, 1.0, 5.0])
-        weights = [
-            WEIGHTS[name]
-            * (self.phase if name in FILLING else 1 / self.phase if name in DRAINING else 1)
-            for name in self.names
-        ]
+        phases = dict.fromkeys(FILLING, self.phase)
+        phases |= dict.fromkeys(DRAINING, 1 / self.phase)
+        weights = [WEIGHTS[name] * phases.get(name, 1) for name in self.names]
         name = self.rng.choices(self.names, weights)[0]
         return name, tuple(self.arguments(name))
 

@@ -45,7 +45,7 @@ class Switches:
 
 
 def check_alone(core: ModuleType, policy: str, switches: Switches, defect: str) -> str:
-    """Call until the defect happens; what check() says then. Before, it says nothing."""
+    """Call until the defect happens: what check() says then, and nothing before."""
     setup = Setup(policy, 4, 2, 16 * MEBIBYTE, (), (Shape(256),))
     model = Model(setup, core)
     BROKEN.append(model)

@@ -121,7 +121,7 @@ class Campaign:
                 outcome = collect(receiver, child)
                 self.add_up(outcome)
                 yield own_seed, outcome
-            for receiver, (_, child, since) in running.items():
+            for _, child, since in running.values():
                 if time.monotonic() - since > TIME_MAX_S:
                     child.kill()  # its pipe ends, which is found above
 

@@ -79,6 +79,37 @@ def test_running_out_of_memory_leaves_everything_sound():
         assert outcome.ran_out > 0, policy
 
 
+@pytest.mark.parametrize(
+    ("policy", "options", "size"),
+    [
+        ("slub+q", (("kmalloc_max_size", 2467),), 2103),
+        ("slub+q", (("kmalloc_min_size", 9),), 6842),
+        ("slub+q", (("kmalloc_max_size", 33554432),), 1 << 22),
+        ("slab", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 9)), 4097),
+        ("slub", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 9)), 4097),
+    ],
+)
+def test_kmalloc_gives_what_was_asked_for_whatever_its_smallest_and_largest_cache(
+    policy, options, size
+):
+    setup = Setup(policy, 2, 1, 64 << 20, options, (Shape(64),))
+    steps = tuple(("kmalloc", (0, asked, -1, 3)) for asked in (1, 9, 97, 193, size))
+
+    outcome = run_script(Script(setup, (*steps, ("look", (0, 0)))))
+
+    assert (outcome.failure, outcome.refused) == (None, None)
+
+
+def test_a_line_of_slab_that_is_no_power_of_two_is_refused():
+    setup = Setup("slab", options=(("cache_line_size", 33),))
+
+    refused = run_script(Script(setup, ())).refused
+
+    assert (
+        refused == "cache_line_size of policy slab is 33: accepted are 32, 64 and 128"
+    )
+
+
 @pytest.mark.xfail(
     strict=True,
     reason="SLUB can plan slabs of more objects than the word of a slab can count",

@@ -26,8 +26,7 @@ static int core_exec(PyObject *module)
         core_add_calibrate(module) < 0 ||
         core_add_machine(module, state) < 0 ||
         core_add_sim_machine(module, state) < 0 || core_add_allocator(module, state) < 0 ||
-        (core_add_run != NULL && core_add_run(module, state) < 0) ||
-        (core_add_trace != NULL && core_add_trace(module, state) < 0))
+        core_add_run(module, state) < 0 || core_add_trace(module, state) < 0)
         return -1;
     return 0;
 }

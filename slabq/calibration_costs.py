@@ -95,10 +95,12 @@ class Measured:
 
 
 def today() -> str:
+    """Give the date as a source names it."""
     return datetime.date.today().isoformat()
 
 
 def bytes_text(size: int) -> str:
+    """Give a size in the larger unit that fits."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 

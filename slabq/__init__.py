@@ -41,6 +41,7 @@ if _TYPE_CHECKING:
     from slabq.cworkload import compile_workload, get_include
     from slabq.explanation import Explanation, explain
     from slabq.plot import plot_comparison, plot_latency, plot_locks
+    from slabq.recording import Recording, record
     from slabq.table import Table
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
 
@@ -63,6 +64,7 @@ __all__ = [
     "Place",
     "Policy",
     "PublishedTable",
+    "Recording",
     "Reproduction",
     "Result",
     "Results",
@@ -97,6 +99,7 @@ __all__ = [
     "published_tables",
     "read_machine",
     "read_trace",
+    "record",
     "replay",
     "reproduce",
     "run",
@@ -109,6 +112,7 @@ _LAZY = {
     "Ablation": "slabq.ablation",
     "Calibration": "slabq.calibration",
     "Explanation": "slabq.explanation",
+    "Recording": "slabq.recording",
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
@@ -122,6 +126,7 @@ _LAZY = {
     "plot_latency": "slabq.plot",
     "plot_locks": "slabq.plot",
     "read_trace": "slabq.trace",
+    "record": "slabq.recording",
 }
 
 

@@ -95,12 +95,12 @@ class Measured:
 
 
 def today() -> str:
-    """Give the date as a source names it."""
+    """Return the day, as sources name it."""
     return datetime.date.today().isoformat()
 
 
 def bytes_text(size: int) -> str:
-    """Give a size in the larger unit that fits."""
+    """Write a number of bytes in KiB or MiB."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 

@@ -30,7 +30,7 @@ class CalibratedHost:
 
     @classmethod
     def read(cls, sysfs: Path = SYSFS) -> "CalibratedHost":
-        """Read what the host says of itself."""
+        """Read sysfs, and which CPUs this process may use."""
         shape = host()
         cpus = topology.parse_cpu_list(_text(sysfs / "cpu/online") or "0")
         number = {cpu: index for index, cpu in enumerate(cpus)}

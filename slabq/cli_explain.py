@@ -12,7 +12,7 @@ from slabq.errors import ParameterError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["calibrate_command", "explain_command"]
+__all__ = ["calibrate_command", "explain_command", "record_command"]
 
 
 @click.command("explain")
@@ -90,3 +90,47 @@ def _check_output(output: str | None) -> None:
     """Refuse a file that could not be written before the work, not after it."""
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise ParameterError(f"no folder for {output!r}: accepted are existing ones")
+
+
+@click.command(
+    "record",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="trace.kmem.xz",
+    show_default=True,
+    help="The trace; packed if it ends in .gz or .xz.",
+)
+@click.option(
+    "--buffer-mib",
+    type=NUMBER,
+    default=16,
+    show_default=True,
+    help="perf's buffer for each CPU; more if events are lost.",
+)
+@click.argument("words", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
+def record_command(output: str, buffer_mib: Any, words: "Sequence[str]") -> None:
+    """Record the kernel's kmem events on all CPUs while CMD runs.
+
+    Takes perf and the right to use it. The trace is whole if the status is 0; events
+    that were lost are told, the trace is kept, and the status is 1.
+    """
+    from slabq.recording import record
+
+    _check_output(output)
+    found = record(words, buffer_mib=buffer_mib)
+    found.trace.save(output)
+    counts = found.trace.summary
+    click.echo(
+        f"{output}: {counts['events']} events on {counts['cpus']} CPUs, {found.lost} "
+        f"lost; {len(found.trace.aliases)} names of merged caches"
+    )
+    if found.status:
+        click.echo(f"slabq: {words[0]} ended with status {found.status}", err=True)
+    if found.lost:
+        more = f"--buffer-mib {2 * buffer_mib} may keep them"
+        click.echo(f"slabq: perf lost {found.lost} events: {more}", err=True)
+        raise click.exceptions.Exit(1)

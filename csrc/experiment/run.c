@@ -19,11 +19,11 @@
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
  *
  * On a simulated machine locks, profile and latencies are of the measured time. With
- * warmup_operations or measure_operations the counters are too; `allocations`, `frees` and
- * `live` are always of the whole run. `busy` is the share of the CPUs' time that was not
- * idle, `profile` are shares of the busy time. `lines` is what each function fetched
- * from beyond its core's first-level cache, by where it was; its time is part of the
- * function's share.
+ * warmup_operations or measure_operations the counters are too; `allocations`, `frees`
+ * and `live` are always of the whole run. `busy` is the share of the CPUs' time that
+ * was not idle, `profile` are shares of the busy time. `lines` is what each function
+ * fetched from beyond its core's first-level cache, by where it was; its time is part
+ * of the function's share.
  */
 #include "experiment/run.h"
 

@@ -27,7 +27,9 @@ POLICIES = ("slab", "slub", "slub+q", "sheaves")
 SOURCES = ("base/*.c", "machine/*.c", "unit/*.c", "experiment/heap.c")
 # Compiled through unit/, or only with workloads.
 LEFT_OUT = {"pages.c", "sched.c", "sched_sim.c"}
-LEFT_OUT |= {f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")}
+LEFT_OUT |= {
+    f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")
+}
 
 
 def build(folder: str) -> str:

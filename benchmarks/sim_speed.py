@@ -3,9 +3,9 @@
     python benchmarks/sim_speed.py [--quick]
 
 hackbench on eight CPUs with 10 groups and on sixteen with 100, under each policy:
-messages a second of the host's processor time, nanoseconds a simulated access, and with
-every access in order (strict). Processor time, so that a busy host changes little. Memory
-is the peak of the process; the last row has 8000 tasks.
+messages a second of the host's processor time, nanoseconds a simulated access, and
+with every access in order (strict). Processor time, so that a busy host changes little.
+Memory is the peak of the process; the last row has 8000 tasks.
 """
 
 import argparse

@@ -4,7 +4,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from slabq.allocator import Allocator, execute
-from slabq.cache import Cache, Place, geometry
+from slabq.cache import Cache, Leaks, Place, geometry
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -14,6 +14,7 @@ from slabq.errors import (
 )
 from slabq.host_caches import HostCache, HostComparison, compare_host
 from slabq.machine import Machine, host, machine_presets, read_machine
+from slabq.memory_policy import MemoryPolicy
 from slabq.policy import (
     KernelProfile,
     Policy,
@@ -48,7 +49,9 @@ __all__ = [
     "HostCache",
     "HostComparison",
     "KernelProfile",
+    "Leaks",
     "Machine",
+    "MemoryPolicy",
     "OutOfMemory",
     "ParameterError",
     "Place",

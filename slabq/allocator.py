@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from slabq import _core
+from slabq.allocator_control import AllocatorControl
 from slabq.cache import (
     ALIGN_MAX,
     SIZE_MAX,
     Cache,
+    call_policy,
     check_address,
     check_cpu,
     check_node,
@@ -24,6 +26,7 @@ from slabq.cache_record import CacheRecord, summarize_cache
 from slabq.checks import require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
+from slabq.memory_policy import MemoryPolicy, MemoryPolicyLike
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 from slabq.slabinfo_tool import run_slabinfo
@@ -34,7 +37,7 @@ NAME_BYTES_MAX = 63
 KMALLOC_MAX = 1 << 40
 
 
-class Allocator:
+class Allocator(AllocatorControl):
     """One policy on one machine of the native engine, for use call by call.
 
     Parameters
@@ -47,6 +50,8 @@ class Allocator:
         Kernel profile of a policy given by name. Default: the newest that has it.
     seed : int, default 0
         Seed of the machine's random numbers.
+    memory_policy : MemoryPolicy or str, default "local"
+        Node of calls that name none, such as ``"interleave:0-3"``.
     **options
         Options of the policy.
 
@@ -61,6 +66,9 @@ class Allocator:
     -----
     Calls name the CPU they are made on and run to their end on it, so a sequence of
     calls has one outcome. Any Python thread may call.
+
+    Caches of like sizes are merged where the kernel profile does so: SLUB always, SLAB
+    since 3.18. ``slab_nomerge=True`` keeps every cache apart.
 
     Examples
     --------
@@ -78,6 +86,7 @@ class Allocator:
         machine: MachineLike = None,
         kernel: str | None = None,
         seed: int = 0,
+        memory_policy: MemoryPolicyLike = "local",
         **options: object,
     ) -> None:
         self._policy = find_policy(policy, kernel=kernel, **options)
@@ -87,6 +96,8 @@ class Allocator:
             self._policy.name,
             list(self._policy.values().items()),
         )
+        self._memory_policy = MemoryPolicy.local()
+        self.memory_policy = memory_policy
 
     def __repr__(self) -> str:
         return f"Allocator({self._policy!r}, machine={self._machine.name!r})"
@@ -110,11 +121,13 @@ class Allocator:
         hwcache_align: bool = False,
         reclaim_account: bool = False,
         typesafe_by_rcu: bool = False,
+        no_merge: bool = False,
         red_zone: bool = False,
         poison: bool = False,
         store_user: bool = False,
         consistency_checks: bool = False,
         sheaf_capacity: int = 0,
+        constructor: bytes | None = None,
     ) -> Cache:
         """Make a cache of objects of one size, the kernel's ``kmem_cache_create``.
 
@@ -129,14 +142,22 @@ class Allocator:
         hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
             The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
             ``SLAB_TYPESAFE_BY_RCU``.
+        no_merge : bool, default False
+            The kernel's flag ``SLAB_NO_MERGE``: keep the cache apart.
         red_zone, poison, store_user, consistency_checks : bool, default False
             The kernel's debugging flags of the same names; SLUB only.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
+        constructor : bytes, optional
+            What each object holds when its slab is made, repeated to the object's end;
+            at most as long as an object. An object that is freed keeps what it holds.
+            The kernel's constructors are functions; a Python function could not be
+            called where slabs are made, so here they are what such a function writes.
 
         Returns
         -------
         Cache
+            The cache, or another name of one it is merged with; see `Cache.aliases`.
 
         Raises
         ------
@@ -156,6 +177,7 @@ class Allocator:
             hwcache_align=hwcache_align,
             reclaim_account=reclaim_account,
             typesafe_by_rcu=typesafe_by_rcu,
+            no_merge=no_merge,
             red_zone=red_zone,
             poison=poison,
             store_user=store_user,
@@ -167,10 +189,18 @@ class Allocator:
             require_int("align", align, 0, ALIGN_MAX),
             flags,
             check_sheaf_capacity(self._policy, sheaf_capacity),
+            _check_constructor(constructor),
         )
         return Cache(core, self._machine, self._policy, name, size)
 
-    def kmalloc(self, size: int, *, cpu: int = 0, node: int | None = None) -> int:
+    def kmalloc(
+        self,
+        size: int,
+        *,
+        cpu: int = 0,
+        node: int | None = None,
+        policy: MemoryPolicyLike | None = None,
+    ) -> int:
         """Allocate `size` bytes from the policy's size classes.
 
         Parameters
@@ -180,7 +210,9 @@ class Allocator:
         cpu : int, default 0
             CPU that calls.
         node : int, optional
-            Node asked for.
+            Node asked for, as ``kmalloc_node`` does.
+        policy : MemoryPolicy or str, optional
+            Memory policy of this call, if it names no node. Default: the allocator's.
 
         Returns
         -------
@@ -202,7 +234,52 @@ class Allocator:
         """
         size = require_int("size", size, 0, KMALLOC_MAX)
         cpu = check_cpu(self._machine, cpu)
-        return self._core.kmalloc(cpu, size, check_node(self._machine, node))
+        request = call_policy(self._machine, node, policy)
+        return self._core.kmalloc(cpu, size, *request)
+
+    def krealloc(
+        self, address: int, size: int, *, cpu: int = 0, node: int | None = None
+    ) -> int:
+        """Make what `kmalloc` returned larger, where it is or elsewhere.
+
+        Parameters
+        ----------
+        address : int
+            The address; 0 allocates.
+        size : int
+            Bytes; 0 frees.
+        cpu : int, default 0
+            CPU that calls.
+        node : int, optional
+            Node asked for, if the memory must move.
+
+        Returns
+        -------
+        int
+            Address; the same if `ksize` of it has room. What was there is copied.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+        OutOfMemory
+            If no node that may be used has the pages; the old memory stays as it is.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> address = allocator.kmalloc(40)
+        >>> allocator.krealloc(address, 64) == address
+        True
+        >>> allocator.ksize(allocator.krealloc(address, 65))
+        96
+        """
+        return self._core.krealloc(
+            check_cpu(self._machine, cpu),
+            check_address(address),
+            require_int("size", size, 0, KMALLOC_MAX),
+            check_node(self._machine, node),
+        )
 
     def kfree(self, address: int, *, cpu: int = 0) -> None:
         """Give back what `kmalloc` returned.
@@ -438,7 +515,8 @@ class Allocator:
         >>> print(allocator.slabinfo().splitlines()[0])
         slabinfo - version: 2.1
         """
-        return format_slabinfo(self._summaries(), statistics=bool(statistics))
+        caches = self._summaries() if statistics else self.caches()
+        return format_slabinfo(caches, statistics=bool(statistics))
 
     def check(self) -> None:
         """Walk every structure of every cache and check that all counts add up.
@@ -453,6 +531,15 @@ class Allocator:
         >>> Allocator("slub", machine=Machine(cpus=1)).check()
         """
         self._core.check()
+
+
+def _check_constructor(value: object) -> bytes | None:
+    """Return what a constructor writes, or raise if it is no bytes."""
+    if value is None or isinstance(value, bytes):
+        return value
+    raise ParameterError(
+        f"constructor is {value!r}: accepted are bytes that it writes into each object"
+    )
 
 
 def _check_name(name: object) -> str:

@@ -120,7 +120,18 @@ class HostCache:
         return tuple(name for name in self.shown if self.shown[name] != self.own[name])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row in types that JSON has."""
+        """Return the row in types that JSON has.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> row = HostCache("x", (), 8, {"order": 0}, {"order": 0}, "same", ())
+        >>> row.to_dict()["slabq"]
+        {'order': 0}
+        """
         row = dataclasses.asdict(self) | {"shown": dict(self.shown)}
         row["slabq"] = dict(row.pop("own"))
         return row
@@ -166,13 +177,34 @@ class HostComparison(Sequence[HostCache]):
         return f"<slabq.HostComparison of {len(self)} caches of Linux {self.kernel}>"
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows have each verdict."""
+        """Return how many rows have each verdict.
+
+        Returns
+        -------
+        dict of str to int
+
+        Examples
+        --------
+        >>> HostComparison([], "6.18.1", find_policy("slub"), 2).counts()
+        {'same': 0, 'assumed': 0, 'unknown': 0, 'differs': 0}
+        """
         verdicts = [row.verdict for row in self.rows]
         names = ("same", "assumed", "unknown", "differs")
         return {name: verdicts.count(name) for name in names}
 
     def table(self) -> Table:
-        """Return the rows as a table; notes say what was assumed."""
+        """Return the rows as a table; notes say what was assumed.
+
+        Returns
+        -------
+        Table
+
+        Examples
+        --------
+        >>> table = HostComparison([], "6.18.1", find_policy("slub"), 2).table()
+        >>> table.sections[0].columns[0]
+        'cache'
+        """
         columns = ["cache", "object", "size", "align", "order", "objs", "cpu", "min"]
         cells = [
             [
@@ -202,7 +234,17 @@ class HostComparison(Sequence[HostCache]):
         return notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison in types that JSON has."""
+        """Return the comparison in types that JSON has.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> HostComparison([], "6.18.1", find_policy("slub"), 2).to_dict()["cpus"]
+        2
+        """
         return {
             "kernel": self.kernel,
             "profile": self.policy.kernel,
@@ -432,7 +474,7 @@ def nearest_profile(kernel: str) -> str:
     Examples
     --------
     >>> nearest_profile("6.19.1"), nearest_profile("4.4.0-31-generic")
-    ('6.18', '3.2')
+    ('6.18', '3.16')
     """
     release = _release(kernel)
     profiles = [name for name in kernel_profiles("slub") if not name.endswith("-rt")]
@@ -562,7 +604,7 @@ def compare_host(
         )
     if not caches:
         raise ParameterError(
-            f"{source or _host_folder()} has no cache: accepted is one"
+            f"{source or _host_folder()} has no cache: accepted is at least one"
         )
     machine = Machine(cpus=count)
     if not any(cache.values.get("cpu_partial", 1) for cache in caches):

@@ -63,16 +63,19 @@ class Job:
     def parameters(self) -> Mapping[str, Any]:
         """Parameters of the workload."""
         if isinstance(self.work, Workload):
-            return self.work.parameters
+            return {**self.work.parameters, **self._syscall_ns(self.work)}
         return {"trace": self.trace_path}
 
     def _numbers(self, work: Workload) -> list[tuple[str, int]]:
         """Give the workload's numbers, with the machine's own time of a system call."""
-        numbers = dict(work.numbers())
-        if numbers.get("syscall_ns") == -1:
-            own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
-            numbers["syscall_ns"] = own.get(work.name, 0)
-        return list(numbers.items())
+        return list({**dict(work.numbers()), **self._syscall_ns(work)}.items())
+
+    def _syscall_ns(self, work: Workload) -> dict[str, int]:
+        """Give the machine's own time of a system call, if it is left open."""
+        if work.parameters.get("syscall_ns") != -1:
+            return {}
+        own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
+        return {"syscall_ns": own.get(work.name, 0)}
 
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""

@@ -220,9 +220,9 @@ _SLUB_FILES: Mapping[str, _File] = {
     "defrag_ratio": _File(_ratio_text, before=(2, 6, 25)),
     "remote_node_defrag_ratio": _File(_ratio_text, (2, 6, 25)),
     "usersize": _File(lambda view: "0", (6, 18)),
-}
-_SHEAF_FILES: Mapping[str, _File] = {
-    "sheaf_capacity": _File(_of_geometry("sheaf_capacity"), (6, 18)),
+    "sheaf_capacity": _File(
+        lambda view: str(view.geometry.get("sheaf_capacity", 0)), (6, 18)
+    ),
 }
 # Of the postings of SLUB+Q the version stands for the release.
 _QUEUE_FILES: Mapping[str, _File] = {
@@ -264,8 +264,6 @@ def _files_of(policy: Policy) -> Mapping[str, _File]:
         files |= _of_release({"cpu_queue_size": _WIDE_QUEUE_SIZE}, version)
     else:
         files |= _of_release(_SLUB_FILES, release)
-        if policy.name == "sheaves":
-            files |= _of_release(_SHEAF_FILES, release)
     return files
 
 
@@ -430,7 +428,7 @@ class SysfsAttributes:
     objs_per_slab = _record("objs_per_slab", "Slots of a slab.")
     order = _record("order", "A slab has two to the power of this pages.")
     align = _record("align", "Alignment of objects in bytes.")
-    aliases = _record("aliases", "Names merged into this cache; slabq merges none.")
+    aliases = _record("aliases", "Number of other names that are in use of this cache.")
     objects = _record("objects", "Objects that are not free in a listed slab.")
     objects_partial = _record("objects_partial", "Objects of slabs on partial lists.")
     total_objects = _record("total_objects", "Slots of all slabs.")

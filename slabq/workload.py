@@ -10,7 +10,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from slabq import _core
 from slabq.checks import require_choice, require_int, require_switch
@@ -140,13 +140,12 @@ class Kind(NamedTuple):
     address: int = 0  # of a compiled one
 
 
-def _parameters_of(name: str, rows: Sequence[tuple[str, int, int, int, str]]) -> Any:
-    """Parameters by name, the files first."""
-    files = _FILES.get(name, {})
-    found = {
-        file: Parameter(name, file, 0, 0, 0, about) for file, about in files.items()
-    }
-    return found | {row[0]: Parameter(name, *row) for row in rows}
+def _parameters_of(
+    name: str, rows: Sequence[tuple[str, int, int, int, str]]
+) -> Mapping[str, Parameter]:
+    """Parameters by name, the files last."""
+    files = [(file, 0, 0, 0, about) for file, about in _FILES.get(name, {}).items()]
+    return {row[0]: Parameter(name, *row) for row in [*rows, *files]}
 
 
 @functools.cache

@@ -106,7 +106,7 @@ PRIMITIVES = re.compile(
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils' nm is not installed")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler named cc")
-@pytest.mark.parametrize("policy", ["slab", "slub", "slubq"])
+@pytest.mark.parametrize("policy", ["slab", "slub", "slubq", "sheaves"])
 def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
     target = tmp_path / "unit.o"
     unit = CSRC / "unit" / f"{policy}_native.c"
@@ -136,10 +136,18 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
     {"errors", "version", "_core"},
-    {"checks", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
-    {"machine", "policy", "published", "workload", "cworkload", "trace"},
+    {"checks", "costs", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
+    {
+        "cworkload",
+        "machine",
+        "memory_policy",
+        "policy",
+        "published",
+        "trace",
+        "workload",
+    },
     {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
-    {"allocator", "cache", "progress", "table"},
+    {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
     {"result"},
     {"results"},
     {"run", "comparison", "reproduction"},

@@ -12,6 +12,7 @@ from slabq import _core
 FLAGS = {"-": 0, "h": 1, "r": 2}
 GEOMETRY = [
     ("geometry/slab.tsv.gz", "6.1"),
+    ("geometry/slab.tsv.gz", "4.19"),
     ("original/geometry/slab35.tsv.gz", "2.6.35"),
     ("original/geometry/slab35.tsv.gz", "2.6.25"),
 ]

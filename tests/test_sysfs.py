@@ -117,6 +117,7 @@ def test_until_5_15_the_lists_count_objects():
         ("cpu_partial_alloc", "2.6.35", "3.2"),
         ("cpu_partial_drain", "3.2", "4.19"),
         ("usersize", "6.1", "6.18"),
+        ("sheaf_capacity", "6.1", "6.18"),
     ],
 )
 def test_a_release_has_the_files_of_its_time(name, without, with_it):
@@ -145,6 +146,15 @@ def test_every_file_of_every_posting_can_be_read(version):
 
     for name in attribute_names(SlubQ(version=version)):
         assert cache.sysfs(name)
+
+
+def test_a_cache_with_sheaves_shows_their_capacity_and_counters():
+    cache = make("sheaves").create_cache("example", 64, sheaf_capacity=32)
+    cache.free(cache.alloc(cpu=3), cpu=3)
+
+    assert cache.sheaf_capacity == 32
+    assert cache.sysfs("sheaf_capacity") == "32"
+    assert cache.sysfs("free_cpu_sheaf") == "1 C3=1"
 
 
 def test_slab_has_no_files_but_the_properties_of_its_slabs():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cffi
 import pytest
+import sim_build
 
 import slabq
 from slabq import _core
@@ -456,6 +457,64 @@ def test_the_time_of_cyclictest_is_that_of_hackbench():
     result = run("cyclictest", groups=1, fds=2, loops=2, interval_us=400_000)
 
     assert result.elapsed_s < 0.4
+
+
+# -- both engines ----------------------------------------------------------------------
+
+# Short runs of every workload; the numbers of objects do not depend on who is faster.
+ON_BOTH = [
+    ("hackbench", {"groups": 1, "loops": 5}),
+    ("tcp_rr", {"transactions": 100}),
+    ("tcp_rr", {"transactions": 100, "placement": "client-server", "ring": 8}),
+    ("tbench", {"operations": 100, "io_bytes": 40000}),
+    *(("kmalloc", {"test": test, "count": 500}) for test, _ in KMALLOC),
+    ("producer-consumer", {"objects": 500}),
+    ("churn", {"slots": 100, "replacements": 200}),
+    ("churn", {"slots": 100, "replacements": 200, "shared": 1}),
+    ("cyclictest", {"groups": 1, "loops": 20, "interval_us": 100}),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("name", "parameters"), ON_BOTH, ids=str)
+def test_both_engines_do_the_same_work_and_the_simulated_one_repeats_itself(
+    name, parameters, policy
+):
+    work = slabq.Workload(name, parameters)
+    costs = list(sim_build.preset("i7-4790").items())
+
+    def simulate():
+        machine = _core.SimMachine([0, 0], [0, 0], [[10]], 1 << 30, 1, costs, 3)
+        return json.loads(
+            _core.run(machine, policy, [], work.core(), work.numbers(), 1)
+        )
+
+    row = simulate()
+    native = run(work, policy=policy).sample
+
+    for figure in ("operations", "allocations", "frees", "live"):
+        assert row[figure] == native[figure], figure
+    assert row["live"] == 0
+    assert row["fingerprint"] == simulate()["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("tbench", {"operations": 200, "io_bytes": 40000}), ("churn", {"slots": 50})],
+)
+def test_random_work_is_the_same_under_every_policy_and_another_by_seed(
+    name, parameters
+):
+    def work_of(policy, seed):
+        sample = run(name, policy=policy, seed=seed, latency_interval=1, **parameters)
+        memory = sample.memory  # of every allocation: what was asked for
+        return settle(sample), memory["internal_fragmentation"]
+
+    alike = {work_of("slub", seed=1), work_of("slub", seed=1)}
+
+    assert len(alike) == 1
+    assert work_of("slub", seed=2) not in alike
+    assert len({work_of(policy, seed=1)[0] for policy in POLICIES}) == 1
 
 
 # -- all of them -----------------------------------------------------------------------

@@ -19,9 +19,9 @@
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
  *
  * On a simulated machine locks, profile and latencies are of the measured time. With
- * warmup_operations or measure_operations the counters are too; `allocations`, `frees` and
- * `live` are always of the whole run. `busy` is the share of the CPUs' time that was not
- * idle, `profile` are shares of the busy time.
+ * warmup_operations or measure_operations the counters are too; `allocations`, `frees`
+ * and `live` are always of the whole run. `busy` is the share of the CPUs' time that
+ * was not idle, `profile` are shares of the busy time.
  */
 #include "experiment/run.h"
 
@@ -71,7 +71,8 @@ static int run_unknown_parameter(const struct run *run, const char *name,
     }
     return sq_error_set(error, SQ_E_PARAMETER,
                         "workload %.40s has no parameter %.40s: accepted are %.200s; "
-                        "slice_calls, wake_affine, latency_interval",
+                        "slice_calls, wake_affine, latency_interval, memory_policy, "
+                        "memory_nodes",
                         workload->name, name, known.message);
 }
 
@@ -130,10 +131,11 @@ static void run_add_locks(const sq_cpu *cpu, struct sq_lock_stats *sums)
     }
 }
 
-/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run may
- * be on the machine; requires that the caller is none of them. Otherwise nothing else may
- * run at this moment. */
-static void run_sum_locks(const struct run *run, bool as_each, struct sq_lock_stats *sums)
+/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run
+ * may be on the machine; requires that the caller is none of them. Otherwise nothing
+ * else may run at this moment. */
+static void run_sum_locks(const struct run *run, bool as_each,
+                          struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
@@ -151,7 +153,7 @@ static void run_sum_counters(const struct run *run, uint64_t *sums)
     const sq_heap *heap = run->runner.heap;
     SQ_ASSERT(heap->ops->counter_count <= RUN_COUNTER_MAX);
     memset(sums, 0, sizeof(*sums) * RUN_COUNTER_MAX);
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
         for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++)
             for (uint32_t id = 0; id < heap->ops->counter_count; id++)
@@ -355,7 +357,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_path(json, "alloc", &sums->alloc_ns);
     run_write_path(json, "free", &sums->free_ns);
     for (uint32_t path = 0; path < run->runner.latency_path_count; path++)
-        run_write_path(json, run->runner.latency_path_name[path], &sums->latency_ns[path]);
+        run_write_path(json, run->runner.latency_path_name[path],
+                       &sums->latency_ns[path]);
     sq_json_close(json);
     sq_json_unsigned(json, "context_switches", run->runner.context_switches);
     sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);

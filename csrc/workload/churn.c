@@ -6,7 +6,7 @@
  * Each task has a table of its own, or all share one (`shared`): then an object is mostly
  * freed by another CPU than allocated it.
  */
-#include "slabq/workload.h"
+#include "workload/draw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,13 +40,15 @@ struct churn_task {
     const struct churn *bench;
     uint64_t index;
     uintptr_t *slots; /* atomic: a table may be shared */
+    struct draw draw;
 };
 
-static void *churn_make(const struct sq_env *env, sq_task *task, const struct churn *bench)
+static void *churn_make(const struct sq_env *env, sq_task *task, struct churn_task *self)
 {
+    const struct churn *bench = self->bench;
     uint64_t least = (uint64_t)bench->values[PARAMETER_size_min];
     uint64_t range = (uint64_t)bench->values[PARAMETER_size_max] - least + 1;
-    size_t bytes = (size_t)(least + env->random(task) % range);
+    size_t bytes = (size_t)(least + draw_below(&self->draw, range));
     void *memory = env->kmalloc(task, bytes);
     if (bench->values[PARAMETER_touch] != 0)
         env->touch_write(task, memory, bytes);
@@ -63,7 +65,7 @@ static void churn_replace(const struct sq_env *env, sq_task *task,
 
 /* Every `stride`-th slot from `first` on: filled, or emptied. */
 static void churn_walk(const struct sq_env *env, sq_task *task,
-                       const struct churn_task *self, bool fills)
+                       struct churn_task *self, bool fills)
 {
     uint64_t count = (uint64_t)self->bench->values[PARAMETER_slots];
     bool is_shared = self->bench->values[PARAMETER_shared] != 0;
@@ -71,20 +73,20 @@ static void churn_walk(const struct sq_env *env, sq_task *task,
     uint64_t stride = is_shared ? self->bench->task_count : 1;
     for (uint64_t slot = first; slot < count; slot += stride)
         churn_replace(env, task, self,
-                      fills ? churn_make(env, task, self->bench) : NULL, slot);
+                      fills ? churn_make(env, task, self) : NULL, slot);
 }
 
 static void churn_main(const struct sq_env *env, sq_task *task, void *argument)
 {
-    const struct churn_task *self = argument;
+    struct churn_task *self = argument;
     const struct churn *bench = self->bench;
     uint64_t count = (uint64_t)bench->values[PARAMETER_slots];
     churn_walk(env, task, self, true);
     (void)env->barrier_wait(task, bench->start);
     for (int64_t i = 0; i < bench->values[PARAMETER_replacements]; i++) {
-        uint64_t slot = env->random(task) % count;
+        uint64_t slot = draw_below(&self->draw, count);
         churn_replace(env, task, self, NULL, slot);
-        churn_replace(env, task, self, churn_make(env, task, bench), slot);
+        churn_replace(env, task, self, churn_make(env, task, self), slot);
         env->progress(task, 1);
     }
     if (env->barrier_wait(task, bench->end))
@@ -118,6 +120,7 @@ static void *churn_setup(const struct sq_env *env, sq_task *task, const int64_t 
     for (uint64_t i = 0; i < bench->task_count; i++) {
         tasks[i].bench = bench;
         tasks[i].index = i;
+        draw_seed(env, task, &tasks[i].draw);
         tasks[i].slots = shared != NULL ? shared : env->memory(task, table_bytes);
     }
     for (uint64_t i = 0; i < bench->task_count; i++)

@@ -15,12 +15,15 @@
  * order, again and again; whoever reads the file gives them as `argument`, a struct
  * tbench_script.
  *
+ * Natively give pin_step, 0 or more, for comparisons; tcp_rr.c says why.
+ *
  * Before 2.6.27 a segment's head takes all of a page, so the allocation that a policy
  * makes of 4088 bytes, or of 4152 with skb_overhead, is nearly the whole benchmark. Both
  * are plain kmallocs here: what is passed on to the page allocator, the policy decides.
  */
 #include "workload/tbench.h"
 
+#include "workload/draw.h"
 #include "workload/skb.h"
 
 #include <string.h>
@@ -91,14 +94,14 @@ struct tbench {
 
 struct tbench_client {
     struct tbench *bench;
+    struct draw draw;
     struct skb_end end, server;
 };
 
-static struct tbench_step tbench_draw(const struct sq_env *env, sq_task *task,
-                                      const struct tbench *bench)
+static struct tbench_step tbench_draw(struct tbench_client *self)
 {
-    const int64_t *values = bench->values;
-    uint64_t place = env->random(task) % bench->weight_sum;
+    const int64_t *values = self->bench->values;
+    uint64_t place = draw_below(&self->draw, self->bench->weight_sum);
     const struct tbench_kind *kind = kinds;
     struct tbench_step step;
     while (place >= kind->weight)
@@ -145,7 +148,7 @@ static void tbench_client(const struct sq_env *env, sq_task *task, void *argumen
                   (uint64_t)bench->values[PARAMETER_seconds] * 1000000000u;
     for (int64_t n = 0; tbench_goes_on(env, task, bench, n, deadline_ns); n++) {
         if (bench->script == NULL) {
-            tbench_ask(env, task, self, tbench_draw(env, task, bench));
+            tbench_ask(env, task, self, tbench_draw(self));
         } else {
             tbench_ask(env, task, self, bench->script->step[place]);
             place = (place + 1) % bench->script->count;
@@ -180,6 +183,7 @@ static void tbench_spawn(const struct sq_env *env, sq_task *task, struct tbench 
     sq_channel *there = env->channel_create(task, UINT64_MAX, 0);
     sq_channel *back = env->channel_create(task, UINT64_MAX, 0);
     client->bench = bench;
+    draw_seed(env, task, &client->draw);
     client->end = (struct skb_end){bench->caches, back, there, NULL, segment_ns};
     client->server = (struct skb_end){bench->caches, there, back, NULL, segment_ns};
     env->spawn(task, tbench_server, client,

@@ -19,6 +19,10 @@
  *   which a SLUB that merges caches calls kmalloc-256. On the server the same, the other
  *   way round. With `ring`, buffers wait their turn in a ring of the device first.
  *
+ * Natively a pair that the scheduler has split wakes a thread of the host twice a
+ * transaction, which costs more than all else: compare with pin_step 0 (each pair on one
+ * CPU) or 1 (the two ends on neighbours).
+ *
  * A thread ends after `transactions`, or after `seconds` unless that is 0. The work of a
  * system call and of the protocol is `segment_ns`, at each end of a segment.
  */

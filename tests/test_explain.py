@@ -342,7 +342,7 @@ def test_what_is_so_already_is_no_change(simulated):
 def test_an_ablation_of_measured_results_is_refused():
     pair = result("slab", engine="native"), result("slub", engine="native")
 
-    with pytest.raises(ParameterError, match="engine native.*accepted are"):
+    with pytest.raises(ParameterError, match=r"engine native.*accepted are"):
         ablate(*pair)
 
 

@@ -480,9 +480,8 @@ class Model:
             counted = sum(counters[name] for name in names)
             uncounted = counters[beside] if beside else 0
             if not calls - uncounted <= counted <= calls:
-                self.counts_calls[self.home[cache]] = (
-                    False  # short of memory, it may try twice
-                )
+                # Short of memory, a policy may try, and count, twice.
+                self.counts_calls[cache] = False
                 order = self.orders[cache]
                 if all(self.node_is_roomy(n, order) for n in range(self.setup.nodes)):
                     raise Violation(f"{names} count {counted}, calls were {calls}")

@@ -197,7 +197,7 @@ def calibrate(progress: ProgressFunction | bool | None = None) -> Calibration:
     >>> import slabq
     >>> found = slabq.calibrate()
     >>> result = slabq.run("hackbench", policy="slub", machine=found.machine,
-    ...                    engine="sim", groups=1, loops=5)
+    ...                    engine="sim", groups=1, loops=10)
     >>> result.operations
     4000
     """

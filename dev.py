@@ -200,6 +200,11 @@ def compilers(*arguments: str) -> None:
         run(python, "-P", "tests/oracle_suite.py", *arguments)
 
 
+def fuzz(*arguments: str) -> None:
+    """Run random scripts on every policy (--steps N, --seed S, --policy P)."""
+    run(environment() / "python", "tests/property/campaign.py", *arguments)
+
+
 def bench(*arguments: str) -> None:
     """Run the benchmarks beside their peers (benchmarks/README.md)."""
     python = environment() / "python"
@@ -231,6 +236,7 @@ TASKS = (
     lint,
     asan,
     tsan,
+    fuzz,
     oracle,
     compilers,
     bench,

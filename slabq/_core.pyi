@@ -25,6 +25,19 @@ def describe_workload(
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
+# -- what this host takes, in ns; each call takes about a second -----------------------
+def calibrate_chase(bytes: int, in_order: bool, cpu: int, home: int, /) -> float:
+    """Time of a load that waits for the one before, in memory of the node of `home`."""
+
+def calibrate_one(cpu: int, /) -> dict[str, float]:
+    """Time of an instruction: ``multiply``, ``cas``, ``lock_pair`` and more."""
+
+def calibrate_two(cpu: int, other: int, /) -> dict[str, float]:
+    """Time of a line that `other` changed or read: ``read_changed`` and more."""
+
+def calibrate_lock(cpus: list[int], /) -> float:
+    """Time that handing a lock over adds to taking it; below 0: not measured."""
+
 # -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:

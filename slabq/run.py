@@ -471,6 +471,11 @@ def _work_maker(
 
 def repeat_result(result: Result) -> Result:
     """Run again what made `result`; see `Result.repeat`."""
+    return measure_jobs([job_of(result)], repeat=result.repeat_count)[0]
+
+
+def job_of(result: Result) -> Job:
+    """Return the job that made `result`."""
     path = str(result.parameters.get("trace", ""))
     work: Workload | Trace
     if result.workload != REPLAY:
@@ -484,7 +489,7 @@ def repeat_result(result: Result) -> Result:
             f"trace file {path!r} of the result is not there: accepted is the file it "
             "was replayed from"
         )
-    job = Job(
+    return Job(
         work,
         result.policy,
         result.machine,
@@ -493,4 +498,3 @@ def repeat_result(result: Result) -> Result:
         path,
         CACHES in result.sample,
     )
-    return measure_jobs([job], repeat=result.repeat_count)[0]

@@ -21,7 +21,9 @@
  * On a simulated machine locks, profile and latencies are of the measured time. With
  * warmup_operations or measure_operations the counters are too; `allocations`, `frees`
  * and `live` are always of the whole run. `busy` is the share of the CPUs' time that
- * was not idle, `profile` are shares of the busy time.
+ * was not idle, `profile` are shares of the busy time. `lines` is what each function
+ * fetched from beyond its core's first-level cache, by where it was; its time is part
+ * of the function's share.
  */
 #include "experiment/run.h"
 
@@ -43,6 +45,7 @@ struct run_snapshot {
     uint64_t counters[RUN_COUNTER_MAX];
     uint64_t operations;
     uint64_t scope_ps[SQ_SCOPE_COUNT];
+    struct sq_line_stats lines[SQ_SCOPE_COUNT][SQ_LINE_KIND_COUNT];
     bool is_taken;
 };
 
@@ -171,6 +174,8 @@ static void run_take(const struct run *run, bool as_each, struct run_snapshot *s
         snapshot->operations += run->runner.cpus[i].operations;
     if (machine->ops->profile != NULL)
         (void)machine->ops->profile(machine, snapshot->scope_ps, false);
+    if (machine->ops->lines != NULL)
+        machine->ops->lines(machine, snapshot->lines);
     snapshot->is_taken = true;
 }
 
@@ -242,6 +247,46 @@ static void run_write_profile(const struct run *run, struct sq_json *json)
     if (machine->ops->profile != NULL && elapsed_ps > 0)
         sq_json_real(json, "busy",
                      busy_ps / elapsed_ps / (double)machine->topology.cpu_count);
+}
+
+static const char *const run_line_kind_name[SQ_LINE_KIND_COUNT] = {
+#define RUN_LINE_KIND_TEXT(name, text) text,
+    SQ_LINE_KINDS(RUN_LINE_KIND_TEXT)
+#undef RUN_LINE_KIND_TEXT
+};
+
+/* Lines that one scope fetched, by kind. Opens the member at its first line; two scopes
+ * of one function never both have some, since a run has one policy. */
+static void run_write_scope_lines(const struct run *run, uint32_t scope,
+                                  struct sq_json *json)
+{
+    bool is_open = false;
+    for (uint32_t kind = 0; kind < SQ_LINE_KIND_COUNT; kind++) {
+        const struct sq_line_stats *before = &run->before.lines[scope][kind];
+        const struct sq_line_stats *after = &run->after.lines[scope][kind];
+        if (after->count == before->count)
+            continue;
+        if (!is_open)
+            sq_json_open_object(json, sq_scope_name[scope]);
+        is_open = true;
+        sq_json_open_object(json, run_line_kind_name[kind]);
+        sq_json_unsigned(json, "count", after->count - before->count);
+        sq_json_real(json, "ns", (double)(after->ps - before->ps) / 1000.0);
+        sq_json_close(json);
+    }
+    if (is_open)
+        sq_json_close(json);
+}
+
+/* Only a simulated run knows its lines. */
+static void run_write_lines(const struct run *run, struct sq_json *json)
+{
+    if (run->request->machine->ops->lines == NULL)
+        return;
+    sq_json_open_object(json, "lines");
+    for (uint32_t scope = 0; scope < SQ_SCOPE_COUNT; scope++)
+        run_write_scope_lines(run, scope, json);
+    sq_json_close(json);
 }
 
 static void run_write_fingerprint(const struct run *run, struct sq_json *json)
@@ -352,6 +397,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_counters(run, json);
     run_write_profile(run, json);
     run_write_locks(run, json);
+    run_write_lines(run, json);
     run_write_memory(run, cpu, sums, json);
     sq_json_open_object(json, "latency_ns");
     run_write_path(json, "alloc", &sums->alloc_ns);

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from model import (
     ANY,
+    BROKEN,
     HWCACHE_ALIGN,
     MEBIBYTE,
     RECLAIM_ACCOUNT,
@@ -41,27 +42,8 @@ FLAGS = [
     *(HWCACHE_ALIGN, RECLAIM_ACCOUNT, TYPESAFE_BY_RCU),
     *(RED_ZONE, POISON, STORE_USER, CONSISTENCY_CHECKS),
 ]
-VALUES = [
-    -(1 << 63),
-    -2,
-    -1,
-    0,
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    8,
-    16,
-    30,
-    120,
-    500,
-    1000,
-    4096,
-    10000,
-]
-VALUES += [65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
+VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096]
+VALUES += [10000, 65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 
 Step = tuple[str, tuple[int, ...]]
 # How often an operation is drawn among those that a script knows.
@@ -186,17 +168,9 @@ class Habits:
         """Draw one step; now and then the script turns from filling to draining."""
         if self.rng.random() < 0.05:
             self.phase = self.rng.choice([0.2, 1.0, 5.0])
-        weights = [
-            WEIGHTS[name]
-            * (
-                self.phase
-                if name in FILLING
-                else 1 / self.phase
-                if name in DRAINING
-                else 1
-            )
-            for name in self.names
-        ]
+        phases = dict.fromkeys(FILLING, self.phase)
+        phases |= dict.fromkeys(DRAINING, 1 / self.phase)
+        weights = [WEIGHTS[name] * phases.get(name, 1) for name in self.names]
         name = self.rng.choices(self.names, weights)[0]
         return name, tuple(self.arguments(name))
 
@@ -248,6 +222,8 @@ def run_script(script: Script, core: ModuleType = _core) -> Outcome:
     except Refused as error:
         outcome.refused = str(error)
     except Exception as error:
+        if model is not None:
+            BROKEN.append(model)
         outcome.failure = f"{type(error).__name__}: {error}"
     if model is not None:
         outcome.checks, outcome.ran_out = model.check_count, model.ran_out_count

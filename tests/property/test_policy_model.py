@@ -6,6 +6,8 @@ all (swarm testing). After every step the policy's own check() runs, and what it
 is compared with the model. What the operations do, model.py says.
 """
 
+import contextlib
+import functools
 from types import ModuleType
 
 import pytest
@@ -19,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from model import ANY, TUNABLES, Model, Refused, Setup, Shape
+from model import ANY, BROKEN, TUNABLES, Model, Refused, Setup, Shape
 from scripts import (
     ALIGNS,
     FLAGS,
@@ -72,9 +74,13 @@ def known(**strategies: st.SearchStrategy[int]):
 
     def make(function):
         name = function.__name__
-        return precondition(lambda self: name in self.names)(
-            rule(**strategies)(function)
-        )
+
+        @functools.wraps(function)
+        def step(self, **numbers):
+            with self.keeping_what_breaks():
+                function(self, **numbers)
+
+        return precondition(lambda self: name in self.names)(rule(**strategies)(step))
 
     return make
 
@@ -163,11 +169,23 @@ class PolicyModel(RuleBasedStateMachine):
     @invariant()
     def the_policy_is_sound_and_counts_what_the_model_counts(self):
         if self.model is not None:
-            self.model.settle()
+            with self.keeping_what_breaks():
+                self.model.settle()
 
     def teardown(self):
         if self.model is not None:
-            self.model.finish()
+            with self.keeping_what_breaks():
+                self.model.finish()
+
+    @contextlib.contextmanager
+    def keeping_what_breaks(self):
+        """Touch a heap no more once something was found: it might crash."""
+        try:
+            yield
+        except Exception:
+            BROKEN.append(self.model)
+            self.model = None
+            raise
 
 
 def run_model(policy: str, core: ModuleType = _core, **limits: object) -> None:

@@ -30,6 +30,7 @@
  * the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_outside.h"
+#include "policy/slub_validate.h"
 
 /* ---- one object ---- */
 
@@ -69,6 +70,7 @@ static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node
     slub_kmalloc_class(cpu, cache, node, flags)
 #define SQ_KMALLOC_FREE(cpu, cache, object) slub_free(cpu, cache, object)
 #define SQ_KMALLOC_CACHE_OF(page)           slub_cache_of_page(page)
+#define SQ_KMALLOC_NOTE(cpu, cache, object, size) slub_kmalloc_note(cpu, cache, object, size)
 #include "policy/kmalloc-impl.h"
 
 /* ---- control plane, introspection ---- */
@@ -175,6 +177,7 @@ SQ_POLICY(slub) = {
     .free = slub_free,
     .alloc_bulk = slub_alloc_bulk,
     .free_bulk = slub_free_bulk,
+    .free_checked = slub_free_checked,
     .sheaf_prefill = slub_sheaf_prefill,
     .sheaf_alloc = slub_sheaf_alloc,
     .sheaf_refill = slub_sheaf_refill,
@@ -184,6 +187,7 @@ SQ_POLICY(slub) = {
     .ksize = kmalloc_usable_size,
     .cache_of_page = kmalloc_cache_of_page,
     .check = slub_check,
+    .validate = slub_validate,
     .locate = slub_locate,
     .usage = slub_usage,
     .describe = slub_describe,

@@ -22,6 +22,7 @@ from slabq.cache import (
 )
 from slabq.cache_record import CacheRecord, summarize_cache
 from slabq.checks import require_int
+from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy
@@ -47,6 +48,13 @@ class Allocator:
         Kernel profile of a policy given by name. Default: the newest that has it.
     seed : int, default 0
         Seed of the machine's random numbers.
+    debug : str, optional
+        Debug flags of its caches, as the kernel's boot parameter ``slub_debug=`` takes
+        them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace), then after
+        a comma the names of the caches that are meant; a final ``*`` stands for any
+        rest. Policies `Slub` and `Sheaves` only.
+    panic_on_report : bool, default False
+        A report of a debug cache ends the call that made it with `CorruptionError`.
     **options
         Options of the policy.
 
@@ -78,6 +86,8 @@ class Allocator:
         machine: MachineLike = None,
         kernel: str | None = None,
         seed: int = 0,
+        debug: str | None = None,
+        panic_on_report: bool = False,
         **options: object,
     ) -> None:
         self._policy = find_policy(policy, kernel=kernel, **options)
@@ -86,6 +96,8 @@ class Allocator:
             self._machine.core(require_int("seed", seed, 0, 2**64 - 1)),
             self._policy.name,
             list(self._policy.values().items()),
+            _check_debug(debug),
+            bool(panic_on_report),
         )
 
     def __repr__(self) -> str:
@@ -114,6 +126,7 @@ class Allocator:
         poison: bool = False,
         store_user: bool = False,
         consistency_checks: bool = False,
+        trace: bool = False,
         sheaf_capacity: int = 0,
     ) -> Cache:
         """Make a cache of objects of one size, the kernel's ``kmem_cache_create``.
@@ -129,8 +142,9 @@ class Allocator:
         hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
             The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
             ``SLAB_TYPESAFE_BY_RCU``.
-        red_zone, poison, store_user, consistency_checks : bool, default False
-            The kernel's debugging flags of the same names; SLUB only.
+        red_zone, poison, store_user, consistency_checks, trace : bool, default False
+            The kernel's debugging flags of the same names; SLUB only. What they find is
+            in `reports`, what `trace` tells in `trace_lines`.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
 
@@ -160,6 +174,7 @@ class Allocator:
             poison=poison,
             store_user=store_user,
             consistency_checks=consistency_checks,
+            trace=trace,
         )
         core = self._core.create_cache(
             _check_name(name),
@@ -168,7 +183,7 @@ class Allocator:
             flags,
             check_sheaf_capacity(self._policy, sheaf_capacity),
         )
-        return Cache(core, self._machine, self._policy, name, size)
+        return Cache(core, self._machine, self._policy, name, size, self._core)
 
     def kmalloc(self, size: int, *, cpu: int = 0, node: int | None = None) -> int:
         """Allocate `size` bytes from the policy's size classes.
@@ -335,6 +350,86 @@ class Allocator:
         """
         self._core.write(check_address(address), bytes(data))
 
+    def peek(self, address: int, offset: int, length: int) -> bytes:
+        """Return bytes of a slab, inside or outside an object.
+
+        Parameters
+        ----------
+        address : int
+            An address in a slab; need not be live.
+        offset : int
+            Where to begin, from the address; may be negative.
+        length : int
+            Number of bytes, all in the same slab.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        ParameterError
+            If the bytes do not lie in one slab of this allocator.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64, red_zone=True)
+        >>> allocator.peek(cache.alloc(), 64, 8).hex()
+        'cccccccccccccccc'
+        """
+        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
+        length = require_int("length", length, 0, SIZE_MAX)
+        return self._core.peek(check_address(address), offset, length)
+
+    def poke(self, address: int, offset: int, data: bytes) -> None:
+        """Write into a slab of a debug cache, inside or outside an object.
+
+        Parameters
+        ----------
+        address : int
+            An address in a slab; need not be live.
+        offset : int
+            Where to begin, from the address; may be negative.
+        data : bytes
+            What to write; must stay in the same slab.
+
+        Raises
+        ------
+        ParameterError
+            If the bytes do not lie in one slab, or its cache has no debug flags.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64, poison=True)
+        >>> allocator.poke(cache.alloc(), 0, b"x")
+        """
+        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
+        self._core.poke(check_address(address), offset, bytes(data))
+
+    @property
+    def reports(self) -> list[Report]:
+        """Reports of the debug caches, the oldest first; at most 4096 are kept."""
+        return read_reports(self._core)
+
+    @property
+    def trace_lines(self) -> list[str]:
+        """What caches with the flag `trace` told, a line for each call."""
+        return self._core.reports()[2].splitlines()
+
+    def clear_reports(self) -> None:
+        """Forget the reports and trace lines so far.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.clear_reports()
+        >>> allocator.reports
+        []
+        """
+        self._core.clear_reports()
+
     def live_count(self) -> int:
         """Count the objects handed out and not given back.
 
@@ -454,6 +549,12 @@ class Allocator:
         >>> Allocator("slub", machine=Machine(cpus=1)).check()
         """
         self._core.check()
+
+
+def _check_debug(debug: object) -> str | None:
+    if debug is None or (isinstance(debug, str) and "\0" not in debug):
+        return debug
+    raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
 
 
 def _check_name(name: object) -> str:

@@ -45,6 +45,9 @@ struct sq_reports {
 };
 
 void sq_reports_free(struct sq_reports *reports);
+/* Whoever reads them keeps writers away meanwhile. */
+void sq_reports_lock(struct sq_reports *reports);
+void sq_reports_unlock(struct sq_reports *reports);
 /* Forget all reports and trace lines. */
 void sq_reports_clear(struct sq_reports *reports);
 

@@ -11,13 +11,13 @@
 
 #define BYTES_PER_LINE 16u
 
-static void reports_lock(struct sq_reports *reports)
+void sq_reports_lock(struct sq_reports *reports)
 {
     while (__atomic_test_and_set(&reports->is_busy, __ATOMIC_ACQUIRE)) {
     }
 }
 
-static void reports_unlock(struct sq_reports *reports)
+void sq_reports_unlock(struct sq_reports *reports)
 {
     __atomic_clear(&reports->is_busy, __ATOMIC_RELEASE);
 }
@@ -33,11 +33,11 @@ void sq_reports_free(struct sq_reports *reports)
 
 void sq_reports_clear(struct sq_reports *reports)
 {
-    reports_lock(reports);
+    sq_reports_lock(reports);
     reports->text_length = reports->trace_length = 0;
     reports->count = reports->refused_count = 0;
     reports->total = 0;
-    reports_unlock(reports);
+    sq_reports_unlock(reports);
 }
 
 /* Room for `more` entries of `size` bytes behind `used`; false if the host has none. */
@@ -77,9 +77,9 @@ static void append_text(char **text, size_t *length, size_t *capacity,
 
 void sq_report_begin(struct sq_reports *reports, const struct sq_report *where)
 {
-    size_t capacity = reports->capacity;
+    size_t capacity;
     void *list;
-    reports_lock(reports);
+    sq_reports_lock(reports);
     reports->total++;
     capacity = reports->capacity;
     list = reports->list;
@@ -140,7 +140,7 @@ void sq_report_bytes(struct sq_reports *reports, enum sq_report_form form,
 void sq_report_end(struct sq_reports *reports)
 {
     reports->is_open = false;
-    reports_unlock(reports);
+    sq_reports_unlock(reports);
 }
 
 void sq_report_fix(struct sq_reports *reports, const char *cache, const char *format,
@@ -151,7 +151,7 @@ void sq_report_fix(struct sq_reports *reports, const char *cache, const char *fo
     va_start(arguments, format);
     (void)vsnprintf(what, sizeof(what), format, arguments);
     va_end(arguments);
-    reports_lock(reports);
+    sq_reports_lock(reports);
     reports->is_open = reports->count > 0 && reports->total == reports->count;
     if (reports->is_open)
         reports->list[reports->count - 1].fix_count++;
@@ -162,19 +162,19 @@ void sq_report_fix(struct sq_reports *reports, const char *cache, const char *fo
 void sq_report_trace(struct sq_reports *reports, const char *format, ...)
 {
     va_list arguments;
-    reports_lock(reports);
+    sq_reports_lock(reports);
     va_start(arguments, format);
     append_text(&reports->trace, &reports->trace_length, &reports->trace_capacity,
                 format, arguments);
     va_end(arguments);
-    reports_unlock(reports);
+    sq_reports_unlock(reports);
 }
 
 void sq_report_refuse(struct sq_reports *reports, void *object)
 {
     size_t capacity;
     void *memory;
-    reports_lock(reports);
+    sq_reports_lock(reports);
     capacity = reports->refused_capacity;
     memory = reports->refused;
     if (reserve(&memory, &capacity, reports->refused_count, 1, sizeof(void *))) {
@@ -182,7 +182,7 @@ void sq_report_refuse(struct sq_reports *reports, void *object)
         reports->refused_capacity = (uint32_t)capacity;
         reports->refused[reports->refused_count++] = object;
     }
-    reports_unlock(reports);
+    sq_reports_unlock(reports);
 }
 
 /* ---- slub_debug= ---- */

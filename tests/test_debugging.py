@@ -446,7 +446,11 @@ def test_random_writes_never_stop_a_debug_cache(policy, flags):
                         live.append(cache.alloc(cpu=cpu))
                         seen.append(live[-1])
                     case 2 if live:
-                        cache.free(live.pop(draw.randrange(len(live))), cpu=cpu)
+                        address = live.pop(draw.randrange(len(live)))
+                        try:
+                            cache.free(address, cpu=cpu)
+                        except slabq.CorruptionError:
+                            pass  # handed out twice, since the free list was corrupt
                     case 3:
                         page = draw.choice(seen) & ~0xFFF
                         data = draw.randbytes(draw.choice([1, 8]))
@@ -456,6 +460,9 @@ def test_random_writes_never_stop_a_debug_cache(policy, flags):
                             pass  # the slab is gone
                     case 4:
                         cache.validate() if draw.random() < 0.2 else cache.shrink()
-            cache.validate()
-            assert all(one.what for one in cache.validate())
+            for _ in range(600):  # a call mends an object of each slab, or more
+                if all(one.slab is None for one in cache.validate()):
+                    break
+            else:
+                pytest.fail(f"never mended: {cache.validate()}")
             cache.destroy()

@@ -304,7 +304,8 @@ static void slub_shrink_sort(sq_cpu *cpu, struct slub_cache *cache,
             slub_slab_unlock(cpu, cache, page);
             sq_list_link_tail(&page->lru, empty);
         } else {
-            sq_list_move_head(&page->lru, &by_use[inuse]);
+            /* corrupted debug slabs may count as full */
+            sq_list_move_head(&page->lru, &by_use[inuse < count ? inuse : count - 1]);
         }
     }
     for (uint32_t i = 0; i < count; i++)

@@ -87,7 +87,8 @@ static void *slub_partial_take_single(sq_cpu *cpu, struct slub_cache *cache,
     const struct slub_subject subject = {cpu, cache, page, object};
     bool is_good, is_sound = slub_is_valid_pointer(&subject, next);
     word.head = is_sound ? slub_head_of(cpu, cache, page, next) : 0;
-    word.inuse = is_sound ? word.inuse + 1 : word.objects; /* what followed is lost */
+    if (!is_sound || word.inuse < word.objects) /* what followed is lost */
+        word.inuse = is_sound ? word.inuse + 1 : word.objects;
     (void)slub_update(cpu, cache, page, &old, &word);
     is_good = slub_debug_alloc(cpu, cache, page, object);
     if (is_good && !is_sound)

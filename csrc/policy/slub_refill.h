@@ -154,6 +154,7 @@ static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
         return first;
     if (cache->base.is_debug) {
         while (!slub_debug_split(cpu, cache, page, first)) {
+            first = NULL;
             page = slub_obtain(cpu, cache, node, flags, &first);
             if (page == NULL)
                 return NULL;

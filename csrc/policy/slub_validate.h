@@ -124,8 +124,9 @@ static void slub_free_checked(sq_cpu *cpu, sq_cache *base, void *object)
     struct slub_cache *cache = (struct slub_cache *)base;
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     char what[96];
-    if (page->state == SQ_PAGE_SLAB && !base->checks_frees) {
-        slub_note_double_free(cpu, cache, page, object);
+    if (!base->is_debug) {
+        if (page->state == SQ_PAGE_SLAB)
+            slub_note_double_free(cpu, cache, page, object);
     } else if (page->state != SQ_PAGE_SLAB) {
         (void)snprintf(what, sizeof(what),
                        "Attempt to free object(0x%016llx) outside of slab",

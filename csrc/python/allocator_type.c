@@ -218,7 +218,7 @@ static PyObject *allocator_kmalloc(PyObject *object, PyObject *args)
     core_leave_cpu(cpu);
     if (memory == NULL)
         return core_raise_out_of_memory(state, "kmalloc", node);
-    sq_ledger_add(&self->ledger, memory, self->heap);
+    core_hold(self, memory, self->heap);
     if (core_panic(state, self) < 0)
         return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)memory);

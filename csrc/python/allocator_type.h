@@ -51,6 +51,9 @@ int core_panic(struct core_state *state, allocator_object *allocator);
  * 0: the address is not for it, the ledger's rules hold; -1 with an exception. */
 int core_free_judged(struct core_state *state, allocator_object *allocator,
                      sq_cache *cache, long cpu_index, unsigned long long address);
+/* Note a new object in the ledger. A debug cache whose free list was corrupted may hand
+ * out one that is held already. */
+void core_hold(allocator_object *allocator, void *object, const void *owner);
 /* After a free of many by `owner`: those that were refused are held again. */
 void core_take_all_refused(allocator_object *allocator, const void *owner, void **objects,
                            size_t count);

@@ -62,7 +62,7 @@ static PyObject *cache_alloc(PyObject *object, PyObject *args)
     core_leave_cpu(cpu);
     if (result == NULL)
         return core_raise_out_of_memory(state, cache->name, node);
-    sq_ledger_add(&allocator->ledger, result, cache);
+    core_hold(allocator, result, cache);
     if (core_panic(state, allocator) < 0)
         return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)result);
@@ -144,13 +144,25 @@ static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
         (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
     } else {
         for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
+            core_hold(allocator, objects[i], cache);
         list = list_of_addresses(objects, count);
     }
     free(objects);
     if (list != NULL && core_panic(state, allocator) < 0)
         Py_CLEAR(list);
     return list;
+}
+
+/* The slab of a live object of a debug cache may be gone, if its counts were corrupted. */
+static int check_still_there(struct core_state *state, sq_cache *cache,
+                             unsigned long long address)
+{
+    struct sq_object_place place;
+    if (!cache->is_debug || cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        return 0;
+    PyErr_Format(state->corruption_error, "the slab of %p of cache %s is gone",
+                 (void *)(uintptr_t)address, cache->name);
+    return -1;
 }
 
 /* Take every address of `sequence` out of the ledger and put it into `objects`; on the
@@ -165,7 +177,9 @@ static int take_addresses(struct core_state *state, allocator_object *allocator,
         unsigned long long address =
             item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
         Py_XDECREF(item);
-        if (PyErr_Occurred() || core_check_address(state, allocator, cache, address) < 0)
+        if (PyErr_Occurred() ||
+            core_check_address(state, allocator, cache, address) < 0 ||
+            check_still_there(state, cache, address) < 0)
             break;
         objects[taken] = (void *)(uintptr_t)address;
         sq_ledger_remove(&allocator->ledger, objects[taken]);

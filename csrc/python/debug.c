@@ -158,11 +158,18 @@ static void take_refused(allocator_object *allocator, const void *owner, void *o
 {
     struct sq_reports *reports = &allocator->heap->reports;
     for (uint32_t i = 0; i < reports->refused_count; i++)
-        if (reports->refused[i] == object && owner != NULL) {
+        if (reports->refused[i] == object && owner != NULL &&
+            sq_ledger_owner(&allocator->ledger, object) == NULL) {
             sq_ledger_add(&allocator->ledger, object, owner);
             break;
         }
     reports->refused_count = 0;
+}
+
+void core_hold(allocator_object *allocator, void *object, const void *owner)
+{
+    if (sq_ledger_owner(&allocator->ledger, object) == NULL)
+        sq_ledger_add(&allocator->ledger, object, owner);
 }
 
 void core_take_all_refused(allocator_object *allocator, const void *owner, void **objects,
@@ -194,8 +201,8 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
                              SQ_PAGE_SLAB)
         cache = heap->ops->cache_of_page(sq_page_of_address(allocator->machine, object));
     if (cache == NULL || cache->heap != heap ||
-        (!cache->checks_frees && owner != NULL))
-        return 0;
+        (!cache->checks_frees && (owner != NULL) != cache->is_debug))
+        return 0; /* checked by the ledger, and before use by the policy */
     cpu = core_enter_cpu(state, allocator->machine, cpu_index);
     if (cpu == NULL)
         return -1;
@@ -204,7 +211,7 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
     heap->ops->free_checked(cpu, cache, object);
     core_leave_cpu(cpu);
     take_refused(allocator, owner, object);
-    if (!cache->checks_frees)
+    if (!cache->is_debug)
         return 0;
     return core_panic(state, allocator) < 0 ? -1 : 1;
 }

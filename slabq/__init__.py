@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from slabq.allocator import Allocator, execute
 from slabq.cache import Cache, Place, geometry
+from slabq.debugging import Finding, Report
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -45,6 +46,7 @@ __all__ = [
     "Cache",
     "CorruptionError",
     "Error",
+    "Finding",
     "HostCache",
     "HostComparison",
     "KernelProfile",
@@ -54,6 +56,7 @@ __all__ = [
     "Place",
     "Policy",
     "PublishedTable",
+    "Report",
     "Reproduction",
     "Result",
     "Results",

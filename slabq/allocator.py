@@ -49,8 +49,8 @@ class Allocator:
     seed : int, default 0
         Seed of the machine's random numbers.
     debug : str, optional
-        Debug flags of its caches, as the kernel's boot parameter ``slub_debug=`` takes
-        them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace), then after
+        Debug flags of its caches, as the kernel's boot parameter ``slub_debug=``
+        takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace), then after
         a comma the names of the caches that are meant; a final ``*`` stands for any
         rest. Policies `Slub` and `Sheaves` only.
     panic_on_report : bool, default False

@@ -24,10 +24,12 @@
  *
  * Departures: the chain of all slabs (slub_node.h) is ours. Slow paths keep interrupts
  * off from end to end, where 3.1 and later turn them on in between and for page
- * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
- * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
- * turning interrupts off costs. The chance of taking another node's slab is drawn from
- * the run's random numbers, where the kernel reads its cycle counter.
+ * allocation. Debug caches under slab_lock take the paths of 4.19; validate goes over
+ * all slabs; a slab that failed is kept with the full ones; reports have no stack dump.
+ * Caches made at boot are shuffled (freelist_random) from the start, not from its end on.
+ * PREEMPT_RT's local lock costs what turning interrupts off costs. The chance of taking
+ * another node's slab is drawn from the run's random numbers, where the kernel reads its
+ * cycle counter.
  */
 #include "policy/slub_outside.h"
 #include "policy/slub_validate.h"

@@ -92,8 +92,8 @@ def fresh_source() -> Path:
     return ROOT
 
 
-def sanitized_environment(kind: str, name: str) -> Path:
-    """Make an environment with an instrumented slabq over the packages of .venv."""
+def other_build(name: str, env: dict[str, str]) -> Path:
+    """Make an environment with another build of slabq over the packages of .venv."""
     base = environment()
     folder = ROOT / name
     python = folder / "bin" / "python"
@@ -106,7 +106,7 @@ def sanitized_environment(kind: str, name: str) -> Path:
     if not stamp.exists() or stamp.stat().st_mtime < newest_source():
         pip = (base / "python", "-m", "pip", "--python", python, "-q", "install")
         again = ("--force-reinstall", "--no-deps")
-        run(*pip, *again, fresh_source(), env={"SLABQ_SANITIZE": kind})
+        run(*pip, *again, fresh_source(), env=env)
         stamp.touch()
     return folder / "bin"
 
@@ -158,7 +158,7 @@ def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> 
     """Run tests on an instrumented build."""
     # With libstdc++ in place, the sanitizer finds the C++ exceptions of other packages.
     preload = [compiler_file(library), compiler_file("libstdc++.so.6")]
-    binary = sanitized_environment(kind, f".venv-{library[3:7]}")
+    binary = other_build(f".venv-{library[3:7]}", {"SLABQ_SANITIZE": kind})
     env = {"LD_PRELOAD": " ".join(preload), "SLABQ_SANITIZED": kind, **options}
     pytest = ("-P", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     run(binary / "python", *pytest, *tests, env=env)
@@ -179,6 +179,30 @@ def tsan(*arguments: str) -> None:
     options = {"TSAN_OPTIONS": "halt_on_error=1,second_deadlock_stack=1"}
     tests = arguments or ("-m", "threads and not slow and not unsanitized")
     sanitized("thread", "libtsan.so", options, "--timeout=600", *tests)
+
+
+def oracle(*arguments: str) -> None:
+    """Run the recordings of real kernels again: all, or --only TEXT; --show N."""
+    run(environment() / "python", "-P", "tests/oracle_suite.py", *arguments)
+
+
+def compilers(*arguments: str) -> None:
+    """Run the recordings with builds by gcc, by clang, and without optimisation."""
+    builds = {
+        ".venv-gcc": {"CC": "gcc"},
+        ".venv-clang": {"CC": "clang"},
+        ".venv-o0": {"SLABQ_CFLAGS": "-O0"},
+    }
+    for name, env in builds.items():
+        if shutil.which(env.get("CC", "cc")) is None:
+            fail(f"{env['CC']} is not installed")
+        python = other_build(name, env) / "python"
+        run(python, "-P", "tests/oracle_suite.py", *arguments)
+
+
+def fuzz(*arguments: str) -> None:
+    """Run random scripts on every policy (--steps N, --seed S, --policy P)."""
+    run(environment() / "python", "tests/property/campaign.py", *arguments)
 
 
 def bench(*arguments: str) -> None:
@@ -205,7 +229,20 @@ def clean(*_: str) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-TASKS = (demo, test, slow, lint, asan, tsan, bench, format, clean)
+TASKS = (
+    demo,
+    test,
+    slow,
+    lint,
+    asan,
+    tsan,
+    fuzz,
+    oracle,
+    compilers,
+    bench,
+    format,
+    clean,
+)
 
 
 def main() -> None:

@@ -25,6 +25,19 @@ def describe_workload(
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
+# -- what this host takes, in ns; each call takes about a second -----------------------
+def calibrate_chase(bytes: int, in_order: bool, cpu: int, home: int, /) -> float:
+    """Time of a load that waits for the one before, in memory of the node of `home`."""
+
+def calibrate_one(cpu: int, /) -> dict[str, float]:
+    """Time of an instruction: ``multiply``, ``cas``, ``lock_pair`` and more."""
+
+def calibrate_two(cpu: int, other: int, /) -> dict[str, float]:
+    """Time of a line that `other` changed or read: ``read_changed`` and more."""
+
+def calibrate_lock(cpus: list[int], /) -> float:
+    """Time that handing a lock over adds to taking it; below 0: not measured."""
+
 # -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:
@@ -83,9 +96,27 @@ class Allocator:
         panic: bool = False,
     ) -> None: ...
     def create_cache(
-        self, name: str, size: int, align: int, flags: int, sheaf_capacity: int
+        self,
+        name: str,
+        size: int,
+        align: int,
+        flags: int,
+        sheaf_capacity: int,
+        pattern: bytes | None = None,
+        /,
     ) -> Cache: ...
-    def kmalloc(self, cpu: int, size: int, node: int) -> int: ...
+    def kmalloc(
+        self, cpu: int, size: int, node: int, mode: int = -1, nodes: int = 0, /
+    ) -> int:
+        """``mode`` and ``nodes``: memory policy of this call; -1: the allocator's."""
+
+    def krealloc(self, cpu: int, address: int, size: int, node: int, /) -> int: ...
+    def set_memory_policy(self, mode: int, nodes: int, /) -> None: ...
+    def offline_cpu(self, cpu: int, /) -> None: ...
+    def online_cpu(self, cpu: int, /) -> None: ...
+    def online_cpus(self) -> list[int]: ...
+    def advance(self, milliseconds: int, /) -> int: ...
+    def clock_ms(self) -> int: ...
     def kfree(self, cpu: int, address: int) -> None: ...
     def ksize(self, address: int) -> int: ...
     def caches(self, with_state: bool = False, /) -> str:
@@ -109,7 +140,7 @@ class Allocator:
 
 @final
 class Cache:
-    def alloc(self, cpu: int, node: int) -> int: ...
+    def alloc(self, cpu: int, node: int, mode: int = -1, nodes: int = 0, /) -> int: ...
     def free(self, cpu: int, address: int) -> None: ...
     def alloc_bulk(self, cpu: int, count: int) -> list[int]: ...
     def free_bulk(self, cpu: int, addresses: Sequence[int]) -> None: ...
@@ -129,6 +160,12 @@ class Cache:
 
     def locate(self, address: int) -> tuple[int, int, int]:
         """(slab serial, object index, node) of an object of this cache."""
+
+    def names(self) -> tuple[str, list[str]]:
+        """(name in sysfs, aliases)."""
+
+    def leaks(self) -> list[tuple[int, int, int]]:
+        """(slab, index, node) of the first objects that destroying would forget."""
 
     def destroy(self) -> int:
         """Number of objects that were still live."""

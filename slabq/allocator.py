@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from slabq import _core
+from slabq.allocator_control import AllocatorControl
 from slabq.cache import (
     ALIGN_MAX,
     SIZE_MAX,
     Cache,
+    call_policy,
     check_address,
     check_cpu,
     check_node,
@@ -25,6 +27,7 @@ from slabq.checks import require_int
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
+from slabq.memory_policy import MemoryPolicy, MemoryPolicyLike
 from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 from slabq.slabinfo_tool import run_slabinfo
@@ -35,7 +38,7 @@ NAME_BYTES_MAX = 63
 KMALLOC_MAX = 1 << 40
 
 
-class Allocator:
+class Allocator(AllocatorControl):
     """One policy on one machine of the native engine, for use call by call.
 
     Parameters
@@ -50,11 +53,13 @@ class Allocator:
         Seed of the machine's random numbers.
     debug : str, optional
         Debug flags of its caches, as the kernel's boot parameter ``slub_debug=``
-        takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace), then after
-        a comma the names of the caches that are meant; a final ``*`` stands for any
-        rest. Policies `Slub` and `Sheaves` only.
+        takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace),
+        then after a comma the names of the caches that are meant; a final ``*`` stands
+        for any rest. Policies `Slub` and `Sheaves` only.
     panic_on_report : bool, default False
         A report of a debug cache ends the call that made it with `CorruptionError`.
+    memory_policy : MemoryPolicy or str, default "local"
+        Node of calls that name none, such as ``"interleave:0-3"``.
     **options
         Options of the policy.
 
@@ -69,6 +74,9 @@ class Allocator:
     -----
     Calls name the CPU they are made on and run to their end on it, so a sequence of
     calls has one outcome. Any Python thread may call.
+
+    Caches of like sizes are merged where the kernel profile does so: SLUB always, SLAB
+    since 3.18. ``slab_nomerge=True`` keeps every cache apart.
 
     Examples
     --------
@@ -88,6 +96,7 @@ class Allocator:
         seed: int = 0,
         debug: str | None = None,
         panic_on_report: bool = False,
+        memory_policy: MemoryPolicyLike = "local",
         **options: object,
     ) -> None:
         self._policy = find_policy(policy, kernel=kernel, **options)
@@ -99,6 +108,8 @@ class Allocator:
             _check_debug(debug),
             bool(panic_on_report),
         )
+        self._memory_policy = MemoryPolicy.local()
+        self.memory_policy = memory_policy
 
     def __repr__(self) -> str:
         return f"Allocator({self._policy!r}, machine={self._machine.name!r})"
@@ -122,12 +133,14 @@ class Allocator:
         hwcache_align: bool = False,
         reclaim_account: bool = False,
         typesafe_by_rcu: bool = False,
+        no_merge: bool = False,
         red_zone: bool = False,
         poison: bool = False,
         store_user: bool = False,
         consistency_checks: bool = False,
         trace: bool = False,
         sheaf_capacity: int = 0,
+        constructor: bytes | None = None,
     ) -> Cache:
         """Make a cache of objects of one size, the kernel's ``kmem_cache_create``.
 
@@ -142,15 +155,23 @@ class Allocator:
         hwcache_align, reclaim_account, typesafe_by_rcu : bool, default False
             The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
             ``SLAB_TYPESAFE_BY_RCU``.
+        no_merge : bool, default False
+            The kernel's flag ``SLAB_NO_MERGE``: keep the cache apart.
         red_zone, poison, store_user, consistency_checks, trace : bool, default False
             The kernel's debugging flags of the same names; SLUB only. What they find is
             in `reports`, what `trace` tells in `trace_lines`.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
+        constructor : bytes, optional
+            What each object holds when its slab is made, repeated to the object's end;
+            at most as long as an object. An object that is freed keeps what it holds.
+            The kernel's constructors are functions; a Python function could not be
+            called where slabs are made, so here they are what such a function writes.
 
         Returns
         -------
         Cache
+            The cache, or another name of one it is merged with; see `Cache.aliases`.
 
         Raises
         ------
@@ -170,6 +191,7 @@ class Allocator:
             hwcache_align=hwcache_align,
             reclaim_account=reclaim_account,
             typesafe_by_rcu=typesafe_by_rcu,
+            no_merge=no_merge,
             red_zone=red_zone,
             poison=poison,
             store_user=store_user,
@@ -182,10 +204,18 @@ class Allocator:
             require_int("align", align, 0, ALIGN_MAX),
             flags,
             check_sheaf_capacity(self._policy, sheaf_capacity),
+            _check_constructor(constructor),
         )
         return Cache(core, self._machine, self._policy, name, size, self._core)
 
-    def kmalloc(self, size: int, *, cpu: int = 0, node: int | None = None) -> int:
+    def kmalloc(
+        self,
+        size: int,
+        *,
+        cpu: int = 0,
+        node: int | None = None,
+        policy: MemoryPolicyLike | None = None,
+    ) -> int:
         """Allocate `size` bytes from the policy's size classes.
 
         Parameters
@@ -195,7 +225,9 @@ class Allocator:
         cpu : int, default 0
             CPU that calls.
         node : int, optional
-            Node asked for.
+            Node asked for, as ``kmalloc_node`` does.
+        policy : MemoryPolicy or str, optional
+            Memory policy of this call, if it names no node. Default: the allocator's.
 
         Returns
         -------
@@ -217,7 +249,52 @@ class Allocator:
         """
         size = require_int("size", size, 0, KMALLOC_MAX)
         cpu = check_cpu(self._machine, cpu)
-        return self._core.kmalloc(cpu, size, check_node(self._machine, node))
+        request = call_policy(self._machine, node, policy)
+        return self._core.kmalloc(cpu, size, *request)
+
+    def krealloc(
+        self, address: int, size: int, *, cpu: int = 0, node: int | None = None
+    ) -> int:
+        """Make what `kmalloc` returned larger, where it is or elsewhere.
+
+        Parameters
+        ----------
+        address : int
+            The address; 0 allocates.
+        size : int
+            Bytes; 0 frees.
+        cpu : int, default 0
+            CPU that calls.
+        node : int, optional
+            Node asked for, if the memory must move.
+
+        Returns
+        -------
+        int
+            Address; the same if `ksize` of it has room. What was there is copied.
+
+        Raises
+        ------
+        CorruptionError
+            If the address is not live.
+        OutOfMemory
+            If no node that may be used has the pages; the old memory stays as it is.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> address = allocator.kmalloc(40)
+        >>> allocator.krealloc(address, 64) == address
+        True
+        >>> allocator.ksize(allocator.krealloc(address, 65))
+        96
+        """
+        return self._core.krealloc(
+            check_cpu(self._machine, cpu),
+            check_address(address),
+            require_int("size", size, 0, KMALLOC_MAX),
+            check_node(self._machine, node),
+        )
 
     def kfree(self, address: int, *, cpu: int = 0) -> None:
         """Give back what `kmalloc` returned.
@@ -555,6 +632,15 @@ def _check_debug(debug: object) -> str | None:
     if debug is None or (isinstance(debug, str) and "\0" not in debug):
         return debug
     raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
+
+
+def _check_constructor(value: object) -> bytes | None:
+    """Return what a constructor writes, or raise if it is no bytes."""
+    if value is None or isinstance(value, bytes):
+        return value
+    raise ParameterError(
+        f"constructor is {value!r}: accepted are bytes that it writes into each object"
+    )
 
 
 def _check_name(name: object) -> str:

@@ -10,10 +10,11 @@ from slabq.checks import require_int
 from slabq.debugging import Finding, read_findings
 from slabq.errors import CorruptionError, ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
+from slabq.memory_policy import MemoryPolicyLike, core_memory_policy
 from slabq.policy import Policy, find_policy
 from slabq.sysfs import SysfsAttributes
 
-__all__ = ["Cache", "Place", "geometry"]
+__all__ = ["Cache", "Leaks", "Place", "geometry"]
 
 ANY_NODE = -1
 COUNT_MAX = 1 << 24
@@ -32,7 +33,8 @@ class _Flag(enum.IntFlag):
     POISON = 1 << 6
     STORE_USER = 1 << 7
     CONSISTENCY_CHECKS = 1 << 8
-    TRACE = 1 << 9
+    NO_MERGE = 1 << 9
+    TRACE = 1 << 10
 
 
 class Place(NamedTuple):
@@ -41,6 +43,22 @@ class Place(NamedTuple):
     slab: int
     object_index: int
     node: int
+
+
+class Leaks(int):
+    """Number of objects that were live when their cache was destroyed.
+
+    A number like any other, and with it `places`, where up to ten of the objects lay,
+    by slab and index. Made by `Cache.destroy`.
+    """
+
+    places: tuple[Place, ...]
+
+    def __new__(cls, count: int, places: Iterable[Place] = ()) -> "Leaks":
+        """Make the number and note the places."""
+        self = super().__new__(cls, count)
+        self.places = tuple(places)
+        return self
 
 
 # What a policy makes no difference for is refused rather than ignored.
@@ -74,6 +92,19 @@ def check_cpu(machine: Machine, cpu: int) -> int:
 def check_node(machine: Machine, node: int | None) -> int:
     """Return `node` as the core takes it if `machine` has it; None is any node."""
     return ANY_NODE if node is None else require_int("node", node, 0, machine.nodes - 1)
+
+
+def call_policy(
+    machine: Machine, node: int | None, policy: MemoryPolicyLike | None
+) -> tuple[int, ...]:
+    """Return node and memory policy of a call as the core takes them, or raise."""
+    if policy is None:
+        return (check_node(machine, node),)
+    if node is not None:
+        raise ParameterError(
+            f"node is {node!r} and policy is {policy!r}: accepted is one of them"
+        )
+    return (ANY_NODE, *core_memory_policy(machine, policy))
 
 
 def check_address(value: object) -> int:
@@ -128,8 +159,23 @@ class Cache(SysfsAttributes):
         """Size of an object in bytes, as asked for."""
         return self._size
 
+    @property
+    def sysfs_name(self) -> str:
+        """Name of its directory in sysfs: of its own, or an id such as ``:0000064``."""
+        return self._core.names()[0]
+
+    @property
+    def alias_names(self) -> tuple[str, ...]:
+        """Names of caches that were merged into this one, the oldest first."""
+        return tuple(self._core.names()[1])
+
     def alloc(
-        self, *, cpu: int = 0, node: int | None = None, site: int | None = None
+        self,
+        *,
+        cpu: int = 0,
+        node: int | None = None,
+        policy: MemoryPolicyLike | None = None,
+        site: int | None = None,
     ) -> int:
         """Allocate one object.
 
@@ -138,7 +184,9 @@ class Cache(SysfsAttributes):
         cpu : int, default 0
             CPU that calls.
         node : int, optional
-            Node asked for.
+            Node asked for, as ``kmem_cache_alloc_node`` does.
+        policy : MemoryPolicy or str, optional
+            Memory policy of this call, if it names no node. Default: the allocator's.
         site : int, optional
             Number of the call site that reports of a cache with `store_user` name, of
             this CPU's calls from now on.
@@ -165,7 +213,7 @@ class Cache(SysfsAttributes):
         """
         cpu = check_cpu(self._machine, cpu)
         self._note_site(cpu, site)
-        return self._core.alloc(cpu, check_node(self._machine, node))
+        return self._core.alloc(cpu, *call_policy(self._machine, node, policy))
 
     def _note_site(self, cpu: int, site: int | None) -> None:
         if site is not None:
@@ -505,13 +553,16 @@ class Cache(SysfsAttributes):
         """
         return Place(*self._core.locate(check_address(address)))
 
-    def destroy(self) -> int:
+    def destroy(self) -> Leaks:
         """Give all memory of the cache back; any later use is refused.
+
+        Of a cache with several names only this name goes: its objects stay live, and
+        can be freed through another name.
 
         Returns
         -------
-        int
-            Number of objects that were still live.
+        Leaks
+            Number of objects that were still live, and where the first ones lay.
 
         Raises
         ------
@@ -524,10 +575,12 @@ class Cache(SysfsAttributes):
         >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
         >>> cache = allocator.create_cache("example", 64)
         >>> address = cache.alloc()
-        >>> cache.destroy()
-        1
+        >>> leaks = cache.destroy()
+        >>> leaks, leaks.places
+        (1, (Place(slab=0, object_index=0, node=0),))
         """
-        return self._core.destroy()
+        places = [Place(*place) for place in self._core.leaks()]
+        return Leaks(self._core.destroy(), places)
 
 
 def _parse(text: str) -> dict[str, Any]:

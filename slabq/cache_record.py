@@ -104,6 +104,7 @@ class CacheRecord:
             objs_per_slab=summary["objects_per_slab"],
             order=summary["order"],
             align=summary["geometry"].get("align", summary["align"]),
+            aliases=summary["references"] - 1,
             nodes=nodes,
             counters=summary["counters"],
             **figures,

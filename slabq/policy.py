@@ -317,7 +317,8 @@ class Slab(Policy):
         kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
         cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
         freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
-        shared_touched, destroy_after_batch, free_limit_first.
+        shared_touched, destroy_after_batch, free_limit_first, slab_nomerge,
+        kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
     Raises
@@ -351,6 +352,8 @@ class Slab(Policy):
     shared_touched: bool | None = None
     destroy_after_batch: bool | None = None
     free_limit_first: bool | None = None
+    slab_nomerge: bool | None = None
+    kmalloc_nomerge: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -398,6 +401,8 @@ class _SlubSlabs(Policy):
     count_cpu_partial_moves: bool | None = None
     bulk_statistics: bool | None = None
     bulk_free_reversed: bool | None = None
+    slab_nomerge: bool | None = None
+    kmalloc_nomerge: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -420,7 +425,8 @@ class Slub(_SlubSlabs):
         fast_path, slab_cmpxchg, discard_rule, free_add_tail, deactivate_head,
         deactivate_splice, cpu_partial_unit, cpu_partial_frozen,
         cpu_partial_zero_drain, cpu_partial_zero_stop, shrink_promote,
-        count_cpu_partial_moves, bulk_statistics, bulk_free_reversed, sheaf_columns.
+        count_cpu_partial_moves, bulk_statistics, bulk_free_reversed, slab_nomerge,
+        kmalloc_nomerge, sheaf_columns.
         ``slabq show policy slub`` says what each is. Default: the profile's value.
 
     Raises
@@ -451,7 +457,8 @@ class SlubQ(Policy):
         slub_min_objects, cpu_queue_size, shared_queue_size, alien_queues, slab_lock,
         discard_at_once, touched, remote_node_defrag_ratio, count_free_slab,
         count_partial_mended, honour_node, flush_all_levels, resize_keeps_aliens,
-        resize_clears_counters, expire_mended, kmalloc_min_size, kmalloc_max_size.
+        resize_clears_counters, expire_mended, kmalloc_min_size, kmalloc_max_size,
+        slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slub+q`` says what each is. Default: the profile's value.
 
     Raises
@@ -486,6 +493,8 @@ class SlubQ(Policy):
     expire_mended: bool | None = None
     kmalloc_min_size: int | None = None
     kmalloc_max_size: int | None = None
+    slab_nomerge: bool | None = None
+    kmalloc_nomerge: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

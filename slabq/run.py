@@ -63,16 +63,19 @@ class Job:
     def parameters(self) -> Mapping[str, Any]:
         """Parameters of the workload."""
         if isinstance(self.work, Workload):
-            return self.work.parameters
+            return {**self.work.parameters, **self._syscall_ns(self.work)}
         return {"trace": self.trace_path}
 
     def _numbers(self, work: Workload) -> list[tuple[str, int]]:
         """Give the workload's numbers, with the machine's own time of a system call."""
-        numbers = dict(work.numbers())
-        if numbers.get("syscall_ns") == -1:
-            own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
-            numbers["syscall_ns"] = own.get(work.name, 0)
-        return list(numbers.items())
+        return list({**dict(work.numbers()), **self._syscall_ns(work)}.items())
+
+    def _syscall_ns(self, work: Workload) -> dict[str, int]:
+        """Give the machine's own time of a system call, if it is left open."""
+        if work.parameters.get("syscall_ns") != -1:
+            return {}
+        own = dict(self.machine.syscall_ns) if self.engine == "sim" else {}
+        return {"syscall_ns": own.get(work.name, 0)}
 
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
@@ -468,6 +471,11 @@ def _work_maker(
 
 def repeat_result(result: Result) -> Result:
     """Run again what made `result`; see `Result.repeat`."""
+    return measure_jobs([job_of(result)], repeat=result.repeat_count)[0]
+
+
+def job_of(result: Result) -> Job:
+    """Return the job that made `result`."""
     path = str(result.parameters.get("trace", ""))
     work: Workload | Trace
     if result.workload != REPLAY:
@@ -481,7 +489,7 @@ def repeat_result(result: Result) -> Result:
             f"trace file {path!r} of the result is not there: accepted is the file it "
             "was replayed from"
         )
-    job = Job(
+    return Job(
         work,
         result.policy,
         result.machine,
@@ -490,4 +498,3 @@ def repeat_result(result: Result) -> Result:
         path,
         CACHES in result.sample,
     )
-    return measure_jobs([job], repeat=result.repeat_count)[0]

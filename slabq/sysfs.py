@@ -428,7 +428,7 @@ class SysfsAttributes:
     objs_per_slab = _record("objs_per_slab", "Slots of a slab.")
     order = _record("order", "A slab has two to the power of this pages.")
     align = _record("align", "Alignment of objects in bytes.")
-    aliases = _record("aliases", "Names merged into this cache; slabq merges none.")
+    aliases = _record("aliases", "Number of other names that are in use of this cache.")
     objects = _record("objects", "Objects that are not free in a listed slab.")
     objects_partial = _record("objects_partial", "Objects of slabs on partial lists.")
     total_objects = _record("total_objects", "Slots of all slabs.")

@@ -20,15 +20,16 @@ WARNINGS = (
 )
 
 
+FOLDERS = ("base", "machine", "unit", "workload", "trace", "experiment")
+
+
 def sources() -> list[Path]:
+    """Everything below the Python folder, and the driver."""
     parts = [
         path
-        for folder in ("base", "machine", "unit", "workload")
+        for folder in FOLDERS
         for path in sorted((CSRC / folder).glob("*.c"))
         if f"{folder}/{path.name}" not in PER_MACHINE
-    ]
-    parts += [
-        CSRC / "experiment" / name for name in ("run.c", "heap.c", "cache_print.c")
     ]
     return [*parts, ROOT / "tests" / "sim_driver.c"]
 

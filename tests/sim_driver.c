@@ -1,6 +1,6 @@
 /*
- * Small cases on the simulated machine whose times can be worked out by hand, lock misuse
- * that must be caught, and whole runs without Python. test_sim.py compiles it:
+ * Small cases on the simulated machine whose times can be worked out by hand, lock
+ * misuse that must be caught, and whole runs without Python. test_sim.py compiles it:
  *
  *   sim_driver CASE [name=value ...]      values: machine parameters, or count=, seed=,
  *                                         nodes=, policy is in the case's name
@@ -36,8 +36,11 @@ static void parse(int argc, char **argv)
     struct {
         const char *name;
         uint64_t *value;
-    } own[] = {{"count", &count}, {"seed", &seed}, {"nodes", &nodes},
-               {"loops", &loops}, {"groups", &groups}};
+    } own[] = {{"count", &count},
+               {"seed", &seed},
+               {"nodes", &nodes},
+               {"loops", &loops},
+               {"groups", &groups}};
     for (int i = 0; i < argc; i++) {
         char *equals = strchr(argv[i], '=');
         bool is_own = false;
@@ -266,12 +269,116 @@ static void case_contest(void)
     print_times("released", contest.released_ps, "}\n");
 }
 
+/* ---- requests: every CPU's function, asked for by two CPUs at once ---- */
+
+struct requests {
+    sq_lock *lock;
+    uint64_t calls[CPU_COUNT];
+    bool was_busy; /* a request was taken inside a section with interrupts off */
+};
+
+static void requests_take(sq_cpu *target, void *argument)
+{
+    struct requests *requests = argument;
+    requests->calls[target->index]++;
+    requests->was_busy |= target->irq_depth > 0 || target->held_count > 0;
+    sq_charge_ns(target, 50);
+}
+
+/* CPUs 0 and 1 ask ten times; all work with interrupts off most of the time. */
+static void requests_main(sq_task *task, void *argument)
+{
+    struct requests *requests = argument;
+    for (uint32_t i = 0; i < 1000; i++) {
+        sq_cpu *cpu = sq_task_step_blocking(task);
+        sq_irq_save(cpu);
+        sq_lock_acquire(cpu, requests->lock);
+        sq_charge_ns(cpu, 200);
+        sq_lock_release(cpu, requests->lock);
+        sq_irq_restore(cpu);
+        if (cpu->index < 2 && i % 100 == 0)
+            sq_on_each_cpu(cpu, requests_take, requests);
+    }
+}
+
+static void case_requests(void)
+{
+    struct sq_sched_config config = {.rules = {.sched_latency_us = 1000,
+                                               .sched_min_granularity_us = 1000,
+                                               .sched_tick_us = 1000}};
+    struct requests requests = {0};
+    struct sq_error error;
+    sq_sched *sched = sq_sched_create(machine, &config);
+    sq_cpu *cpu = enter(0);
+    requests.lock = machine->ops->meta_alloc(cpu, sizeof(sq_lock), 0);
+    sq_lock_init(requests.lock, SQ_LOCK_LIST);
+    for (uint32_t i = 0; i < count; i++)
+        if (sq_task_create(cpu, sched, requests_main, &requests, NULL, (int32_t)i, true,
+                           &error) != SQ_OK)
+            fail(&error);
+    leave(cpu);
+    if (sq_sched_run(sched, NULL, NULL, &error) != SQ_OK)
+        fail(&error);
+    sq_sched_destroy(sched);
+    (void)printf("{\"was_busy\": %s, ", requests.was_busy ? "true" : "false");
+    count = CPU_COUNT;
+    print_times("calls", requests.calls, "}\n");
+}
+
+/* ---- sleep ---- */
+
+struct sleeper {
+    sq_lock *lock;
+    struct sq_wait_queue queue;
+    uint64_t asked_ps, woke_ps;
+};
+
+/* Wait for what nobody will do. */
+static void deadlock_main(sq_task *task, void *argument)
+{
+    struct sleeper *sleeper = argument;
+    sq_lock_acquire(task->cpu, sleeper->lock);
+    sq_wait_sleep(task, &sleeper->queue, sleeper->lock);
+}
+
+/* Sleep for a millisecond. */
+static void nap_main(sq_task *task, void *argument)
+{
+    struct sleeper *sleeper = argument;
+    sleeper->asked_ps = (sq_now_ns(task->cpu) + 1000000) * 1000;
+    sq_task_sleep_until(task, sleeper->asked_ps / 1000);
+    sleeper->woke_ps = now_ps(task->cpu);
+}
+
+static void case_sleep(sq_task_function *function)
+{
+    struct sq_sched_config config = {.rules = {.sched_latency_us = 1000,
+                                               .sched_min_granularity_us = 1000,
+                                               .sched_tick_us = 1000}};
+    struct sleeper sleeper = {0};
+    struct sq_error error;
+    sq_sched *sched = sq_sched_create(machine, &config);
+    sq_cpu *cpu = enter(0);
+    sleeper.lock = machine->ops->meta_alloc(cpu, sizeof(sq_lock), 0);
+    sq_lock_init(sleeper.lock, SQ_LOCK_WAIT);
+    sq_wait_queue_init(&sleeper.queue);
+    for (uint64_t i = 0; i < count; i++)
+        if (sq_task_create(cpu, sched, function, &sleeper, NULL, (int32_t)i, true,
+                           &error) != SQ_OK)
+            fail(&error);
+    leave(cpu);
+    if (sq_sched_run(sched, NULL, NULL, &error) != SQ_OK)
+        fail(&error);
+    sq_sched_destroy(sched);
+    (void)printf("{\"late_ps\": %lld}\n",
+                 (long long)(sleeper.woke_ps - sleeper.asked_ps));
+}
+
 /* hackbench under a policy; the row of the run. */
 static void case_run(const char *policy)
 {
-    struct sq_run_parameter values[] = {{"groups", (int64_t)groups},
-                                        {"loops", (int64_t)loops},
-                                        {"syscall_ns", 700}};
+    struct sq_run_parameter values[] = {
+        {"groups", (int64_t)groups}, {"loops", (int64_t)loops}, {"syscall_ns", 700}};
     struct sq_options options;
     struct sq_run_request request = {.machine = machine,
                                      .options = &options,
@@ -316,6 +423,12 @@ int main(int argc, char **argv)
         case_lock();
     else if (strcmp(name, "contest") == 0)
         case_contest();
+    else if (strcmp(name, "deadlock") == 0)
+        case_sleep(deadlock_main);
+    else if (strcmp(name, "nap") == 0)
+        case_sleep(nap_main);
+    else if (strcmp(name, "requests") == 0)
+        case_requests();
     else if (strncmp(name, "misuse-", 7) == 0)
         case_misuse(name + 7);
     else if (strncmp(name, "run-", 4) == 0)

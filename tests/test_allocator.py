@@ -14,7 +14,7 @@ POLICIES = policy_names()
 @pytest.fixture(params=POLICIES)
 def allocator(request):
     machine = slabq.Machine(cpus=4, nodes=2, node_bytes=64 * MIB)
-    return slabq.Allocator(request.param, machine=machine)
+    return slabq.Allocator(request.param, machine=machine, slab_nomerge=True)
 
 
 @pytest.fixture

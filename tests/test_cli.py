@@ -52,7 +52,7 @@ REFUSED = {
     "run hackbench -p slab -k 6.18": ["unknown kernel of slab '6.18': known are 6.1,"],
     "run hackbench -m opteron": ["unknown machine 'opteron': known are opteron-4x4,"],
     "run hackbench -m no/such.toml": ["no/such.toml", "No such file"],
-    "run hackbench -e sim": ["unknown engine 'sim': accepted: native"],
+    "run hackbench -e simm": ["unknown engine 'simm': accepted: sim, native"],
     "run hackbench --distance 10,20;20": ["distance has 2 rows", "square"],
     "run hackbench --distance 10,20;20,11": ["distance[1][1] is 11", "accepted is 10"],
     "run hackbench --cpus 2 --nodes 4": ["nodes is 4 with 2 cpus"],

@@ -49,7 +49,8 @@ def test_every_profile_says_in_one_line_what_the_release_is(policy):
 def test_every_slub_option_that_tells_releases_apart_is_set_by_some_profile():
     set_by_users = {
         *("slub_min_order", "kmalloc_min_size", "slub_debug", "sheaf_columns"),
-            *("freelist_random", "freelist_hardened"),  # kernel configuration
+        *("freelist_random", "freelist_hardened"),  # kernel configuration
+        "slab_nomerge",  # merging is SLUB's way in every release
     }
     profiles = slabq.kernel_profiles("slub").values()
 
@@ -63,8 +64,9 @@ def test_every_slub_option_that_tells_releases_apart_is_set_by_some_profile():
 
 
 def test_every_option_is_asked_for_in_the_code_of_the_policies():
-    folder = Path(__file__).parent.parent / "csrc" / "policy"
-    files = [path for path in folder.iterdir() if not path.stem.endswith("_options")]
+    csrc = Path(__file__).parent.parent / "csrc"
+    files = [*(csrc / "policy").iterdir(), *(csrc / "experiment").iterdir()]
+    files = [path for path in files if not path.stem.endswith("_options")]
     words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in files)))
 
     options = {row[1] for row in slabq._core.options()}

@@ -144,8 +144,8 @@ def test_an_exception_of_the_progress_function_ends_the_run():
 
 
 def test_an_engine_that_is_not_there_is_told_in_one_line():
-    with pytest.raises(slabq.ParameterError, match="'sim': accepted: native"):
-        slabq.run("hackbench", policy="slab", engine="sim", **SMALL)
+    with pytest.raises(slabq.ParameterError, match="'fpga': accepted: native, sim"):
+        slabq.run("hackbench", policy="slab", engine="fpga", **SMALL)
 
 
 def test_a_replay_counts_what_the_trace_is_like_alike_under_every_policy():

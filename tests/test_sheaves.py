@@ -15,6 +15,7 @@ ANY = -1
 POISON = 1 << 6
 MIB = 1 << 20
 SIZE = 256
+ACTIONS = ["alloc", "alloc", "node", "free", "free", "bulk", "shrink"]
 KERNEL = slabq.Sheaves().values()
 
 KNOBS = [
@@ -284,7 +285,9 @@ def test_a_prefilled_sheaf_gives_its_objects_without_asking_anyone():
 
 
 def test_a_sheaf_larger_than_the_caches_own_is_made_for_its_caller():
-    lines = run("cache c 256 0 - 12\nsp 0 0 40\nsr 0 0 0 50\ndump 0\nst 0 0 0\ndump 0\n")
+    lines = run(
+        "cache c 256 0 - 12\nsp 0 0 40\nsr 0 0 0 50\ndump 0\nst 0 0 0\ndump 0\n"
+    )
 
     assert [line["capacity"] for line in lines[1:3]] == [40, 50]
     assert lines[3]["handles"][0][:2] == [0, 50]
@@ -493,7 +496,9 @@ def walk(cache, cpus, nodes, seed, steps=60):
     live = []
     for _ in range(steps):
         cpu = rng.randrange(cpus)
-        action = rng.choice(["alloc", "alloc", "node", "free", "free", "bulk", "shrink"])
+        action = rng.choice(
+            ["alloc", "alloc", "node", "free", "free", "bulk", "shrink"]
+        )
         if action == "alloc":
             live += take(cache, rng.randint(1, 90), cpu)
         elif action == "node":

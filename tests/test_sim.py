@@ -193,6 +193,35 @@ def test_misuse_of_a_lock_ends_the_program_with_a_line_that_names_it(
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("busy_cpus", [2, 8])
+def test_a_request_runs_once_on_each_cpu_and_never_with_interrupts_off(
+    driver, busy_cpus
+):
+    found = sim_build.run(driver, "requests", count=busy_cpus, **ROUND)
+
+    # Two CPUs ask ten times each; with two busy ones the other six are idle.
+    assert found == {"was_busy": False, "calls": [20] * 8}
+
+
+def test_tasks_that_all_wait_are_a_deadlock_and_told_so(driver):
+    words = [f"{name}={value}" for name, value in ROUND.items()]
+    done = subprocess.run(
+        [driver, "deadlock", "count=3", *words], capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("deadlock: all 3 tasks that have not ended wait")
+
+
+def test_a_task_that_sleeps_until_a_time_wakes_an_idle_cpu_then(driver):
+    late_ps = sim_build.run(driver, "nap", **ROUND)["late_ps"]
+
+    # The interrupt, choosing the task and switching to it; a queue's lock and two lines
+    # beside that, twice.
+    fixed_ps = ROUND["idle_exit_ps"] + ROUND["schedule_ps"]
+    assert fixed_ps < late_ps < fixed_ps + ROUND["context_switch_ps"] + 100_000
+
+
 # ---- whole runs ----------------------------------------------------------------------
 
 

@@ -20,6 +20,19 @@ static void print_usage(struct sq_json *json, const struct sq_cache_usage *usage
     sq_json_unsigned(json, "sharedfactor", usage->slabinfo_shared);
 }
 
+/* What sysfs calls it, and the other names that were merged into it. */
+static void print_names(struct sq_json *json, const sq_cache *cache)
+{
+    char name[SQ_CACHE_NAME_MAX];
+    sq_cache_sysfs_name(cache, name);
+    sq_json_string(json, "sysfs_name", name);
+    sq_json_unsigned(json, "references", cache->reference_count);
+    sq_json_open_array(json, "aliases");
+    SQ_LIST_EACH(link, &cache->aliases)
+        sq_json_string(json, NULL, SQ_LIST_ENTRY(link, struct sq_alias, link)->name);
+    sq_json_close(json);
+}
+
 static uint64_t counter_sum(const sq_cache *cache, uint32_t cpu_count, uint32_t id)
 {
     uint64_t sum = 0;
@@ -79,6 +92,7 @@ void sq_cache_print(sq_cpu *cpu, sq_cache *cache, bool with_state, struct sq_jso
     sq_json_unsigned(json, "align", cache->align);
     sq_json_unsigned(json, "order", cache->order);
     sq_json_unsigned(json, "objects_per_slab", cache->slab_object_count);
+    print_names(json, cache);
     print_usage(json, &usage);
     print_counters(json, cache, cpu->machine->topology.cpu_count);
     if (with_state)

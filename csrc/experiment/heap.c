@@ -10,6 +10,27 @@
 
 /* ---- caches ---- */
 
+/* The constructor of a cache with a pattern: write it over the whole object. */
+static void cache_write_pattern(const sq_cache *cache, void *object)
+{
+    for (uint32_t at = 0; at < cache->object_size; at += cache->pattern_bytes) {
+        uint32_t rest = cache->object_size - at;
+        memcpy((char *)object + at, cache->pattern,
+               rest < cache->pattern_bytes ? rest : cache->pattern_bytes);
+    }
+}
+
+/* Copy the pattern of the spec, which its owner may change or free. */
+static int cache_keep_pattern(sq_cache *cache, const struct sq_cache_spec *spec)
+{
+    cache->pattern_bytes = spec->pattern_bytes;
+    cache->pattern = malloc(spec->pattern_bytes);
+    if (cache->pattern == NULL)
+        return SQ_E_MEMORY;
+    memcpy(cache->pattern, spec->pattern, spec->pattern_bytes);
+    return SQ_OK;
+}
+
 static int spec_check(const struct sq_cache_spec *spec, struct sq_error *error)
 {
     uint64_t size_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
@@ -24,6 +45,13 @@ static int spec_check(const struct sq_cache_spec *spec, struct sq_error *error)
                             "align of cache %.60s is %llu: accepted are 0 and powers of "
                             "two up to %u",
                             spec->name, (unsigned long long)spec->align, SQ_PAGE_SIZE);
+    if (spec->pattern != NULL &&
+        (spec->pattern_bytes < 1 || spec->pattern_bytes > spec->size))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "constructor of cache %.60s is %u bytes: accepted are 1 to "
+                            "%llu, the size of an object",
+                            spec->name, spec->pattern_bytes,
+                            (unsigned long long)spec->size);
     return SQ_OK;
 }
 
@@ -45,31 +73,40 @@ static void cache_free_memory(sq_cpu *cpu, sq_cache *cache)
 {
     for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
         cpu->machine->ops->meta_free(cpu, cache->counters[i]);
+    free(cache->pattern);
+    sq_cache_drop_all_aliases(cache);
     cpu->machine->ops->meta_free(cpu, cache);
 }
 
-int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
-                         sq_cache **result, struct sq_error *error)
+/* Everything of the base that is not the policy's. */
+static int cache_fill_in(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
+                         sq_cache *cache)
 {
-    sq_cache *cache;
-    struct sq_cache_spec with_debug = *spec;
-    int status = spec_check(spec, error);
-    if (status != SQ_OK)
-        return status;
-    with_debug.flags |= (uint32_t)sq_debug_flags(heap->debug, spec->name);
-    spec = &with_debug;
-    cache = cpu->machine->ops->meta_alloc(cpu, heap->ops->cache_bytes, cpu->node);
-    if (cache == NULL)
-        return sq_error_set(error, SQ_E_MEMORY,
-                            "no memory on the machine for cache %.60s", spec->name);
     cache->ops = heap->ops;
     cache->heap = heap;
     cache->index = heap->cache_count;
-    cache->flags = spec->flags;
+    cache->flags = spec->flags | (spec->sheaf_capacity > 0 ? SQ_CACHE_NO_MERGE : 0);
     cache->object_size = (uint32_t)spec->size;
     cache->constructor = spec->constructor;
+    cache->reference_count = 1;
+    sq_list_init(&cache->aliases);
     (void)snprintf(cache->name, sizeof(cache->name), "%s", spec->name);
-    status = cache_make_counters(cpu, cache);
+    sq_cache_start_reaping(cache);
+    if (spec->pattern != NULL && cache_keep_pattern(cache, spec) != SQ_OK)
+        return SQ_E_MEMORY;
+    return cache_make_counters(cpu, cache);
+}
+
+static int cache_make(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
+                      sq_cache **result, struct sq_error *error)
+{
+    sq_cache *cache =
+        cpu->machine->ops->meta_alloc(cpu, heap->ops->cache_bytes, cpu->node);
+    int status;
+    if (cache == NULL)
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "no memory on the machine for cache %.60s", spec->name);
+    status = cache_fill_in(cpu, heap, spec, cache);
     if (status == SQ_OK)
         status = heap->ops->cache_init(cpu, cache, spec, error);
     else
@@ -85,11 +122,38 @@ int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec 
     return SQ_OK;
 }
 
+int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
+                         sq_cache **result, struct sq_error *error)
+{
+    struct sq_cache_spec own = *spec;
+    int status = spec_check(spec, error);
+    if (status != SQ_OK)
+        return status;
+    own.flags |= (uint32_t)sq_debug_flags(heap->debug, spec->name);
+    if (own.pattern != NULL)
+        own.constructor = cache_write_pattern;
+    *result = NULL;
+    status = sq_heap_find_alias(heap, &own, result, error);
+    if (status != SQ_OK || *result != NULL)
+        return status;
+    return cache_make(cpu, heap, &own, result, error);
+}
+
 void sq_heap_destroy_cache(sq_cpu *cpu, sq_cache *cache)
 {
     sq_list_unlink(&cache->link);
     cache->ops->cache_release(cpu, cache);
     cache_free_memory(cpu, cache);
+}
+
+bool sq_heap_put_cache(sq_cpu *cpu, sq_cache *cache, const char *name)
+{
+    if (--cache->reference_count == 0) {
+        sq_heap_destroy_cache(cpu, cache);
+        return true;
+    }
+    sq_cache_drop_alias(cache, name);
+    return false;
 }
 
 /* ---- kmalloc classes ---- */
@@ -141,11 +205,30 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
         (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
                        (unsigned long long)sizes[i]);
-        status = sq_heap_create_cache(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
+        status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)
             return status;
     }
     return SQ_OK;
+}
+
+void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, int32_t node,
+                       uint32_t flags)
+{
+    size_t usable = memory == NULL ? 0 : heap->ops->ksize(heap, memory);
+    void *larger;
+    if (memory != NULL && size == 0) {
+        heap->ops->kfree(cpu, heap, memory);
+        return NULL;
+    }
+    if (memory != NULL && size <= usable)
+        return memory;
+    larger = heap->ops->kmalloc(cpu, heap, size, node, flags);
+    if (larger == NULL || memory == NULL)
+        return larger;
+    memcpy(larger, memory, usable);
+    heap->ops->kfree(cpu, heap, memory);
+    return larger;
 }
 
 /* ---- heaps ---- */
@@ -189,7 +272,11 @@ int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
     heap->ops = ops;
     heap->machine = cpu->machine;
     heap->options = *options;
+    heap->merges = sq_options_get(options, ops->name, "slab_nomerge", 1) == 0;
+    heap->kmalloc_merges = sq_options_get(options, ops->name, "kmalloc_nomerge", 1) == 0;
     sq_list_init(&heap->caches);
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
+        sq_heap_start_reaper(heap, i);
     status = kmalloc_make(cpu, heap, error);
     if (status != SQ_OK) {
         sq_heap_destroy(cpu, heap);

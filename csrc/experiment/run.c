@@ -19,9 +19,11 @@
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
  *
  * On a simulated machine locks, profile and latencies are of the measured time. With
- * warmup_operations or measure_operations the counters are too; `allocations`, `frees` and
- * `live` are always of the whole run. `busy` is the share of the CPUs' time that was not
- * idle, `profile` are shares of the busy time.
+ * warmup_operations or measure_operations the counters are too; `allocations`, `frees`
+ * and `live` are always of the whole run. `busy` is the share of the CPUs' time that
+ * was not idle, `profile` are shares of the busy time. `lines` is what each function
+ * fetched from beyond its core's first-level cache, by where it was; its time is part
+ * of the function's share.
  */
 #include "experiment/run.h"
 
@@ -43,6 +45,7 @@ struct run_snapshot {
     uint64_t counters[RUN_COUNTER_MAX];
     uint64_t operations;
     uint64_t scope_ps[SQ_SCOPE_COUNT];
+    struct sq_line_stats lines[SQ_SCOPE_COUNT][SQ_LINE_KIND_COUNT];
     bool is_taken;
 };
 
@@ -71,7 +74,8 @@ static int run_unknown_parameter(const struct run *run, const char *name,
     }
     return sq_error_set(error, SQ_E_PARAMETER,
                         "workload %.40s has no parameter %.40s: accepted are %.200s; "
-                        "slice_calls, wake_affine, latency_interval",
+                        "slice_calls, wake_affine, latency_interval, memory_policy, "
+                        "memory_nodes",
                         workload->name, name, known.message);
 }
 
@@ -130,10 +134,11 @@ static void run_add_locks(const sq_cpu *cpu, struct sq_lock_stats *sums)
     }
 }
 
-/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run may
- * be on the machine; requires that the caller is none of them. Otherwise nothing else may
- * run at this moment. */
-static void run_sum_locks(const struct run *run, bool as_each, struct sq_lock_stats *sums)
+/* Sum what the CPUs counted. `as_each`: as one CPU after the other, since another run
+ * may be on the machine; requires that the caller is none of them. Otherwise nothing
+ * else may run at this moment. */
+static void run_sum_locks(const struct run *run, bool as_each,
+                          struct sq_lock_stats *sums)
 {
     sq_machine *machine = run->request->machine;
     memset(sums, 0, sizeof(*sums) * SQ_LOCK_CLASS_COUNT);
@@ -151,7 +156,7 @@ static void run_sum_counters(const struct run *run, uint64_t *sums)
     const sq_heap *heap = run->runner.heap;
     SQ_ASSERT(heap->ops->counter_count <= RUN_COUNTER_MAX);
     memset(sums, 0, sizeof(*sums) * RUN_COUNTER_MAX);
-    SQ_LIST_EACH(link, &heap->caches) {
+    SQ_LIST_EACH (link, &heap->caches) {
         const sq_cache *cache = SQ_LIST_ENTRY(link, sq_cache, link);
         for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++)
             for (uint32_t id = 0; id < heap->ops->counter_count; id++)
@@ -169,6 +174,8 @@ static void run_take(const struct run *run, bool as_each, struct run_snapshot *s
         snapshot->operations += run->runner.cpus[i].operations;
     if (machine->ops->profile != NULL)
         (void)machine->ops->profile(machine, snapshot->scope_ps, false);
+    if (machine->ops->lines != NULL)
+        machine->ops->lines(machine, snapshot->lines);
     snapshot->is_taken = true;
 }
 
@@ -240,6 +247,46 @@ static void run_write_profile(const struct run *run, struct sq_json *json)
     if (machine->ops->profile != NULL && elapsed_ps > 0)
         sq_json_real(json, "busy",
                      busy_ps / elapsed_ps / (double)machine->topology.cpu_count);
+}
+
+static const char *const run_line_kind_name[SQ_LINE_KIND_COUNT] = {
+#define RUN_LINE_KIND_TEXT(name, text) text,
+    SQ_LINE_KINDS(RUN_LINE_KIND_TEXT)
+#undef RUN_LINE_KIND_TEXT
+};
+
+/* Lines that one scope fetched, by kind. Opens the member at its first line; two scopes
+ * of one function never both have some, since a run has one policy. */
+static void run_write_scope_lines(const struct run *run, uint32_t scope,
+                                  struct sq_json *json)
+{
+    bool is_open = false;
+    for (uint32_t kind = 0; kind < SQ_LINE_KIND_COUNT; kind++) {
+        const struct sq_line_stats *before = &run->before.lines[scope][kind];
+        const struct sq_line_stats *after = &run->after.lines[scope][kind];
+        if (after->count == before->count)
+            continue;
+        if (!is_open)
+            sq_json_open_object(json, sq_scope_name[scope]);
+        is_open = true;
+        sq_json_open_object(json, run_line_kind_name[kind]);
+        sq_json_unsigned(json, "count", after->count - before->count);
+        sq_json_real(json, "ns", (double)(after->ps - before->ps) / 1000.0);
+        sq_json_close(json);
+    }
+    if (is_open)
+        sq_json_close(json);
+}
+
+/* Only a simulated run knows its lines. */
+static void run_write_lines(const struct run *run, struct sq_json *json)
+{
+    if (run->request->machine->ops->lines == NULL)
+        return;
+    sq_json_open_object(json, "lines");
+    for (uint32_t scope = 0; scope < SQ_SCOPE_COUNT; scope++)
+        run_write_scope_lines(run, scope, json);
+    sq_json_close(json);
 }
 
 static void run_write_fingerprint(const struct run *run, struct sq_json *json)
@@ -350,12 +397,14 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_counters(run, json);
     run_write_profile(run, json);
     run_write_locks(run, json);
+    run_write_lines(run, json);
     run_write_memory(run, cpu, sums, json);
     sq_json_open_object(json, "latency_ns");
     run_write_path(json, "alloc", &sums->alloc_ns);
     run_write_path(json, "free", &sums->free_ns);
     for (uint32_t path = 0; path < run->runner.latency_path_count; path++)
-        run_write_path(json, run->runner.latency_path_name[path], &sums->latency_ns[path]);
+        run_write_path(json, run->runner.latency_path_name[path],
+                       &sums->latency_ns[path]);
     sq_json_close(json);
     sq_json_unsigned(json, "context_switches", run->runner.context_switches);
     sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);

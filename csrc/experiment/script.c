@@ -353,6 +353,7 @@ int sq_script_run(sq_machine *machine, const sq_policy_ops *ops,
     if (status != SQ_OK)
         return status;
     script.style = style;
+    script.heap->merges = false; /* as in the recordings */
     script.heap->slab_event = script_note_event;
     script.heap->slab_event_argument = &script;
     status = script_lines(&script, text);

@@ -1,15 +1,15 @@
 /*
- * The commands of an operation script that are one call for many objects: bulk calls, and
- * sheaves that are filled for the caller. Nothing is printed between the objects of a
- * call, so the state of the CPU follows at the end, as `after`.
+ * The commands of an operation script that are one call for many objects: bulk calls,
+ * and sheaves that are filled for the caller. Nothing is printed between the objects of
+ * a call, so the state of the CPU follows at the end, as `after`.
  */
 #include "experiment/script_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BULK_MAX      (1 << 20) /* objects of one call */
-#define ERRNO_ENOMEM  (-12)     /* the kernel's, whatever the host's is */
+#define BULK_MAX     (1 << 20) /* objects of one call */
+#define ERRNO_ENOMEM (-12)     /* the kernel's, whatever the host's is */
 
 /* The CPU's and its node's columns after the call, where recordings have them. */
 static void print_after(struct script *script, sq_cpu *cpu, uint32_t cache)
@@ -200,8 +200,8 @@ static int command_prefill(struct script *script, const char *command)
         return status;
     script->step = 0;
     script_open_op(script, command, "prefill", cache, cpu->index);
-    sheaf = script->heap->ops->sheaf_prefill(cpu, script->cache[cache], 0,
-                                             (uint32_t)count);
+    sheaf =
+        script->heap->ops->sheaf_prefill(cpu, script->cache[cache], 0, (uint32_t)count);
     status = script_add_handle(script, cache, sheaf);
     if (status == SQ_OK)
         status = print_sheaf(script, &script->handle[script->handle_count - 1]);
@@ -313,12 +313,9 @@ bool script_bulk_command(struct script *script, const char *line, int *status)
         const char *name;
         int (*run)(struct script *script, const char *command);
         bool needs_sheaves;
-    } commands[] = {{"ab", command_alloc_bulk, false},
-                    {"fb", command_free_bulk, false},
-                    {"sp", command_prefill, true},
-                    {"sa", command_from_sheaf, true},
-                    {"sr", command_refill, true},
-                    {"st", command_return, true}};
+    } commands[] = {{"ab", command_alloc_bulk, false}, {"fb", command_free_bulk, false},
+                    {"sp", command_prefill, true},     {"sa", command_from_sheaf, true},
+                    {"sr", command_refill, true},      {"st", command_return, true}};
     for (size_t i = 0; i < SQ_ARRAY_COUNT(commands); i++) {
         if (strcmp(script->word[0], commands[i].name) != 0)
             continue;

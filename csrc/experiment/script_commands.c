@@ -498,6 +498,38 @@ static int command_exhaust(struct script *script, const char *command)
     return status;
 }
 
+/* `brief C`: how much is where. */
+static int command_brief(struct script *script)
+{
+    uint32_t cache;
+    sq_cpu *cpu;
+    int status = script_word_cache(script, 1, &cache);
+    if (status != SQ_OK)
+        return status;
+    if (script->heap->ops->brief == NULL)
+        return script_fail(script, SQ_E_PARAMETER, "brief: only policy slab has it");
+    cpu = script->machine->ops->cpu_enter(script->machine, 0);
+    sq_json_open_object(script->json, NULL);
+    sq_json_unsigned(script->json, "brief", cache);
+    sq_json_unsigned(script->json, "jiffies", script->heap->clock_ms * SQ_HZ / 1000);
+    script->heap->ops->brief(cpu, script->cache[cache], script->json);
+    script->machine->ops->cpu_leave(cpu);
+    script_close(script);
+    return SQ_OK;
+}
+
+/* `sleep MS`: time passes and the periodic reaper runs; prints nothing. */
+static int command_sleep(struct script *script)
+{
+    int64_t milliseconds;
+    int status = script_word(script, 1, "MS", 0, 86400000, &milliseconds);
+    if (status == SQ_OK) {
+        (void)sq_heap_advance(script->heap, (uint64_t)milliseconds);
+        script->event_count = 0;
+    }
+    return status;
+}
+
 /* ---- the table ---- */
 
 static const char *const tune_names[] = {"limit", "batchcount", "shared"};
@@ -550,11 +582,16 @@ int script_command(struct script *script, const char *line)
         return command_reap(script, line);
     if (strcmp(name, "reapnode") == 0)
         return command_reap_node(script, line);
+    if (strcmp(name, "brief") == 0)
+        return command_brief(script);
+    if (strcmp(name, "sleep") == 0)
+        return command_sleep(script);
     if (strcmp(name, "x") == 0)
         return command_exhaust(script, line);
     return sq_error_set(script->error, SQ_E_PARAMETER,
                         "script line %u: command %.20s: accepted are vars topo step "
-                        "cache a an f ab fb sp sa sr st dump shrink defrag cpu_partial min_partial tune "
-                        "reap reapnode queue sharedq expire x",
+                        "cache a an f ab fb sp sa sr st dump shrink defrag cpu_partial "
+                        "min_partial tune reap reapnode queue sharedq expire brief "
+                        "sleep x",
                         script->line_number, name);
 }

@@ -5,10 +5,11 @@
 #include <stdint.h>
 
 /*
- * The simulated machine's scheduler, X(name, default, minimum, maximum, help). Defaults are
- * those of Linux 2.6.32 to 2.6.35 on 8 CPUs (the kernel multiplies its own by 1 + log2 of
- * the CPUs, here 4); recalled, not looked up, so of low confidence. Other kernels are other
- * values: before 2.6.33 sched_idle_sibling is 0 and sched_wake_idle 1.
+ * The simulated machine's scheduler, X(name, default, minimum, maximum, help). Defaults
+ * are those of Linux 2.6.32 to 2.6.35 on 8 CPUs (the kernel multiplies its own by 1 +
+ * log2 of the CPUs, here 4); recalled, not looked up, so of low confidence. Other
+ * kernels are other values: before 2.6.33 sched_idle_sibling is 0 and
+ * sched_wake_idle 1.
  */
 #define SQ_SCHED_RULES(X)                                                              \
     X(sched_latency_us, 20000, 1, 10000000,                                            \
@@ -31,7 +32,8 @@
       "sim: a task that ran so recently is not pulled")                                \
     X(sched_balance_interval_us, 64000, 100, 100000000,                                \
       "sim: a busy CPU looks for a longer queue so often")                             \
-    X(sched_tick_us, 1000, 10, 1000000, "sim: an idle CPU looks so often while tasks " \
+    X(sched_tick_us, 1000, 10, 1000000,                                                \
+      "sim: an idle CPU looks so often while tasks "                                   \
       "wait elsewhere")
 
 struct sq_sched_rules {

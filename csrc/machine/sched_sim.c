@@ -5,17 +5,18 @@
  *                     ^                      |
  *                     +--slice over, yield---+--pulled by a CPU with less to do
  *
- * The rules are those of the kernel's fair scheduler, as far as they decide where and when
- * a task of equal priority runs; SQ_SCHED_RULES lists them with what each is. Everything is
- * on one host thread, so what the rules read of other CPUs needs no lock; run queues have
- * theirs because they cost what they cost.
+ * The rules are those of the kernel's fair scheduler, as far as they decide where and
+ * when a task of equal priority runs; SQ_SCHED_RULES lists them with what each is.
+ * Everything is on one host thread, so what the rules read of other CPUs needs no lock;
+ * run queues have theirs because they cost what they cost.
  *
  * Each CPU has a fiber of its own, the loop, which picks tasks and is idle; a task that
  * leaves its CPU goes to the loop, so a task that is on a queue never runs.
  *
- * Departures: no group scheduling; a slice is fixed when it begins; preemption takes effect
- * at a task's next call that may block (a kernel without preemption, at the return from a
- * system call); load is the number of runnable tasks at that moment, without history.
+ * Departures: no group scheduling; a slice is fixed when it begins; preemption takes
+ * effect at a task's next call that may block (a kernel without preemption, at the
+ * return from a system call); load is the number of runnable tasks at that moment,
+ * without history.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -25,9 +26,9 @@
 
 #include "machine/sim_internal.h"
 
-#define US_PS              UINT64_C(1000000)
-#define PULL_MAX           32u  /* tasks moved at a time */
-#define IMBALANCE_PERCENT  125u /* a queue must be so much longer to be pulled from */
+#define US_PS             UINT64_C(1000000)
+#define PULL_MAX          32u  /* tasks moved at a time */
+#define IMBALANCE_PERCENT 125u /* a queue must be so much longer to be pulled from */
 
 enum sched_after {
     SCHED_SLEEPS,    /* it is on a wait queue: let go of the lock */
@@ -217,15 +218,15 @@ static void task_place_woken(const struct run_queue *queue, sq_task *task)
 static uint64_t queue_slice_ps(const struct run_queue *queue)
 {
     const struct sq_sched_rules *rules = &queue->sched->rules;
-    uint64_t share_ps = (uint64_t)rules->sched_latency_us * US_PS /
-                        sq_max_u64(queue_load(queue), 1);
+    uint64_t share_ps =
+        (uint64_t)rules->sched_latency_us * US_PS / sq_max_u64(queue_load(queue), 1);
     return sq_max_u64(share_ps, (uint64_t)rules->sched_min_granularity_us * US_PS);
 }
 
 /* ---- waking ---- */
 
-/* The CPU has work: an idle one is called, a running one that is far enough ahead is told
- * to give way. */
+/* The CPU has work: an idle one is called, a running one that is far enough ahead is
+ * told to give way. */
 static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
                          const sq_task *task)
 {
@@ -237,8 +238,7 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
         return;
     }
     if (queue->current != NULL &&
-        queue->current->engine.vruntime_ps >
-            task->engine.vruntime_ps + granularity_ps)
+        queue->current->engine.vruntime_ps > task->engine.vruntime_ps + granularity_ps)
         queue->cpu->slice_end_ps = 0;
 }
 
@@ -301,7 +301,8 @@ static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task)
     struct run_queue *here = &sched->queues[waker->index];
     if (task->is_pinned)
         return last;
-    if (sched->rules.sched_wake_affine != 0 && here != last && wake_is_affine(here, last))
+    if (sched->rules.sched_wake_affine != 0 && here != last &&
+        wake_is_affine(here, last))
         target = here;
     if (queue_is_idle(target))
         return target;
@@ -335,8 +336,8 @@ uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_c
 
 /* The longest queue: of those of the same cache first, else of all. NULL: none has a
  * waiting task that may move. */
-static struct run_queue *balance_find(struct sim_sched *sched, const struct run_queue *to,
-                                      bool near)
+static struct run_queue *balance_find(struct sim_sched *sched,
+                                      const struct run_queue *to, bool near)
 {
     struct run_queue *busiest = NULL;
     for (uint32_t i = 0; i < sched->cpu_count; i++) {
@@ -360,7 +361,8 @@ static bool task_is_hot(const struct sim_sched *sched, const sq_task *task,
 }
 
 /* Move up to `limit` waiting tasks. Returns how many. */
-static uint32_t balance_pull(struct run_queue *to, struct run_queue *from, uint32_t limit)
+static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
+                             uint32_t limit)
 {
     struct sim_sched *sched = to->sched;
     sq_cpu *cpu = &to->cpu->base;
@@ -412,9 +414,9 @@ static void balance_periodic(struct run_queue *queue, uint64_t interval_ps)
         if (from == NULL ||
             100 * queue_load(from) <= IMBALANCE_PERCENT * sq_max_u64(own, 1))
             continue;
-        (void)balance_pull(queue, from,
-                           (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2,
-                                                PULL_MAX));
+        (void)balance_pull(
+            queue, from,
+            (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX));
     }
 }
 
@@ -500,7 +502,8 @@ void sq_task_yield(sq_task *task)
     struct run_queue *queue = queue_of(task);
     struct sq_sim_cpu *cpu = queue->cpu;
     sq_cpu_poll(&cpu->base);
-    balance_periodic(queue, (uint64_t)queue->sched->rules.sched_balance_interval_us * US_PS);
+    balance_periodic(queue,
+                     (uint64_t)queue->sched->rules.sched_balance_interval_us * US_PS);
     cpu->slice_end_ps = cpu->now_ps + queue_slice_ps(queue);
     if (queue->count > 0)
         task_leave_cpu(task, SCHED_YIELDS);
@@ -613,8 +616,8 @@ static sq_task *loop_pick(struct run_queue *queue)
     return task;
 }
 
-/* Wait until called, until the first timer, and while tasks wait elsewhere no longer than
- * a tick. */
+/* Wait until called, until the first timer, and while tasks wait elsewhere no longer
+ * than a tick. */
 static void idle_wait(struct run_queue *queue)
 {
     const struct sim_sched *sched = queue->sched;
@@ -622,8 +625,8 @@ static void idle_wait(struct run_queue *queue)
     uint64_t until_ps = timers_next_ps(queue);
     cpu->is_idle = true;
     if (sched->waiting_count > 0)
-        until_ps = sq_min_u64(until_ps, cpu->now_ps +
-                                            (uint64_t)sched->rules.sched_tick_us * US_PS);
+        until_ps = sq_min_u64(
+            until_ps, cpu->now_ps + (uint64_t)sched->rules.sched_tick_us * US_PS);
     if (until_ps == UINT64_MAX)
         sim_block(cpu);
     else
@@ -649,8 +652,10 @@ static void loop_idle(struct run_queue *queue)
     }
     queue->is_idle = false;
     idle_ps = cpu->now_ps - queue->idle_since_ps;
-    /* A running average over about eight idle times, no single one counting too much. */
-    idle_ps = sq_min_u64(idle_ps, 2 * (uint64_t)sched->rules.sched_migration_cost_us * US_PS);
+    /* A running average over about eight idle times, no single one counting too much.
+     */
+    idle_ps =
+        sq_min_u64(idle_ps, 2 * (uint64_t)sched->rules.sched_migration_cost_us * US_PS);
     queue->average_idle_ps += idle_ps / 8;
     queue->average_idle_ps -= queue->average_idle_ps / 8;
     cpu->scope_since_ps = cpu->now_ps;
@@ -791,10 +796,11 @@ static void sched_run_all(struct sim_sched *sched, sq_sched_tick *tick, void *ar
     }
     if (sched->task_count == 0 || sched->is_finished)
         return;
-    (void)sq_error_set(&error, SQ_E_DEADLOCK,
-                       "deadlock: all %u tasks that have not ended wait, and none is left "
-                       "that could wake them",
-                       sched->task_count);
+    (void)sq_error_set(
+        &error, SQ_E_DEADLOCK,
+        "deadlock: all %u tasks that have not ended wait, and none is left "
+        "that could wake them",
+        sched->task_count);
     sq_sched_fail(&sched->base, &error);
 }
 

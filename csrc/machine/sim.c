@@ -4,12 +4,13 @@
  *   region  |-- shared --|-- frames --|-- node 0 --|-- node 1 --| ...   one reservation
  *   lines   one 8-byte entry for each 64 bytes of it, touched on first use
  *
- * All that decides anything is an offset in the region, a clock, or a number of a CPU, so
- * a run is the same wherever the host puts the region.
+ * All that decides anything is an offset in the region, a clock, or a number of a CPU,
+ * so a run is the same wherever the host puts the region.
  *
- * Who runs: every CPU of a run is a fiber chain (its scheduler's loop and its tasks), of
- * which `running` is the one that goes on. `queue` holds the runnable CPUs but for the
- * current one. A CPU that must wait leaves the queue until somebody calls sim_unblock.
+ * Who runs: every CPU of a run is a fiber chain (its scheduler's loop and its tasks),
+ * of which `running` is the one that goes on. `queue` holds the runnable CPUs but for
+ * the current one. A CPU that must wait leaves the queue until somebody calls
+ * sim_unblock.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sim_internal.h"
@@ -119,7 +120,8 @@ static uint64_t host_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Every so many switches, look at the host's clock; go back to its thread for a tick. */
+/* Every so many switches, look at the host's clock; go back to its thread for a tick.
+ */
 static void sim_maybe_tick(struct sim_machine *machine, struct sq_sim_cpu *cpu)
 {
     if (++machine->order_count % 4096 != 0 || host_now_ns() < machine->tick_at_ns)
@@ -158,7 +160,8 @@ void sim_block(struct sq_sim_cpu *cpu)
     }
 }
 
-/* Waiting with a time limit is being in the queue at the limit; its clock stays behind. */
+/* Waiting with a time limit is being in the queue at the limit; its clock stays behind.
+ */
 void sim_sleep(struct sq_sim_cpu *cpu, uint64_t until_ps)
 {
     struct sim_machine *machine = cpu->sim;
@@ -259,12 +262,13 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
     struct sim_machine *machine = cpu->sim;
     uint64_t mix;
     if (machine->costs.jitter_ps > 0)
-        cpu->now_ps += sq_rng_below(&machine->rng, (uint64_t)machine->costs.jitter_ps + 1);
+        cpu->now_ps +=
+            sq_rng_below(&machine->rng, (uint64_t)machine->costs.jitter_ps + 1);
     if (cpu->now_ps > cpu->horizon_ps)
         sq_sim_order(cpu);
     mix = cpu->now_ps ^ (uint64_t)cpu->base.index << 56 ^ (uint64_t)event << 48;
-    machine->fingerprint = sq_rng_rotate(machine->fingerprint ^ mix, 29) *
-                           UINT64_C(0x9E3779B97F4A7C15);
+    machine->fingerprint =
+        sq_rng_rotate(machine->fingerprint ^ mix, 29) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)
@@ -352,8 +356,8 @@ static struct sq_sim_cpu *lock_take_waiter(struct sim_machine *machine, sq_lock 
     return waiter;
 }
 
-/* Domains that wait for the lock, the new holder's not counted. Their buses carry the line
- * to each of them. */
+/* Domains that wait for the lock, the new holder's not counted. Their buses carry the
+ * line to each of them. */
 static uint32_t lock_waiting_domains(struct sim_machine *machine, const sq_lock *lock,
                                      const struct sq_sim_cpu *holder)
 {
@@ -373,7 +377,8 @@ static uint32_t lock_waiting_domains(struct sim_machine *machine, const sq_lock 
 }
 
 /* The lock's line; nobody comes in between, whatever the mode. */
-static void lock_touch(struct sq_sim_cpu *cpu, const sq_lock *lock, enum sim_access access)
+static void lock_touch(struct sq_sim_cpu *cpu, const sq_lock *lock,
+                       enum sim_access access)
 {
     uint64_t offset = (uint64_t)((uintptr_t)lock - (uintptr_t)cpu->region);
     sq_sim_access(cpu, offset, access, false);
@@ -610,8 +615,8 @@ static sq_cpu *sim_cpu_at(sq_machine *machine, uint32_t index)
     return &sim_of(machine)->cpus[index].base;
 }
 
-/* Outside a run: what this CPU does comes after what the last one did. One host thread at a
- * time, which is no other CPU meanwhile. */
+/* Outside a run: what this CPU does comes after what the last one did. One host thread
+ * at a time, which is no other CPU meanwhile. */
 static sq_cpu *sim_cpu_enter(sq_machine *base, uint32_t index)
 {
     struct sim_machine *machine = sim_of(base);
@@ -645,6 +650,13 @@ static bool sim_profile(sq_machine *base, uint64_t *scope_ps, bool restart)
     return true;
 }
 
+static void sim_lines(const sq_machine *base,
+                      struct sq_line_stats (*stats)[SQ_LINE_KIND_COUNT])
+{
+    const struct sim_machine *machine = sim_of(base);
+    memcpy(stats, machine->line_stats, sizeof(machine->line_stats));
+}
+
 static uint64_t sim_fingerprint(const sq_machine *machine)
 {
     return sim_of(machine)->fingerprint;
@@ -673,6 +685,7 @@ static const struct sq_machine_ops sim_ops = {
     .meta_free = sq_meta_free,
     .pages_in_use = sq_pages_in_use,
     .profile = sim_profile,
+    .lines = sim_lines,
     .fingerprint = sim_fingerprint,
     .destroy = sim_destroy,
 };
@@ -707,7 +720,8 @@ static char *sim_reserve_region(uint64_t bytes)
     return start;
 }
 
-static int sim_check_memory(const struct sq_machine_config *config, struct sq_error *error)
+static int sim_check_memory(const struct sq_machine_config *config,
+                            struct sq_error *error)
 {
     uint64_t max = UINT64_C(1) << 40;
     if (config->node_bytes < BLOCK_BYTES || config->node_bytes > max ||
@@ -735,11 +749,12 @@ static int sim_reserve_memory(struct sim_machine *machine, struct sq_error *erro
     sim_advise(base->region, base->region_bytes);
     sim_advise(machine->lines, base->region_bytes / SQ_LINE_SIZE * 8);
     if (base->region == NULL || machine->lines == NULL)
-        return sq_error_set(error, SQ_E_MEMORY,
-                            "node_bytes is %llu on %u nodes: the host refuses to reserve "
-                            "that much address space (%s)",
-                            (unsigned long long)base->node_bytes,
-                            base->topology.node_count, strerror(errno));
+        return sq_error_set(
+            error, SQ_E_MEMORY,
+            "node_bytes is %llu on %u nodes: the host refuses to reserve "
+            "that much address space (%s)",
+            (unsigned long long)base->node_bytes, base->topology.node_count,
+            strerror(errno));
     base->page_frames =
         (struct sq_page *)(void *)(base->region + machine->shared_bytes);
     base->arena = base->region + machine->shared_bytes + machine->frames_bytes;
@@ -853,8 +868,9 @@ void sq_sim_machine_describe(const sq_machine *base, struct sq_json *json)
     sq_json_close(json);
     sq_json_open_array(json, "bytes_in_use");
     for (uint32_t node = 0; node < topology->node_count; node++)
-        sq_json_unsigned(json, NULL, sq_pages_in_use((sq_machine *)(uintptr_t)base, node) *
-                                         SQ_PAGE_SIZE);
+        sq_json_unsigned(json, NULL,
+                         sq_pages_in_use((sq_machine *)(uintptr_t)base, node) *
+                             SQ_PAGE_SIZE);
     sq_json_close(json);
     sq_json_open_object(json, "parameters");
     sq_sim_costs_describe(&machine->costs, json);

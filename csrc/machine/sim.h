@@ -2,11 +2,11 @@
  * The simulated machine's primitives: virtual CPUs with virtual clocks, all on one host
  * thread. Included by machine.h only; the contract is documented there.
  *
- * A primitive adds its cost to the clock of its CPU. Where the order of CPUs matters - a
- * lock, an atomic change, a request to other CPUs - it first lets every CPU run that is
- * behind in time; anywhere else a CPU may run ahead. `strict` mode orders every access.
- * Outside a run (an allocator driven by hand, a script) the calling thread is the one CPU
- * that runs, so nothing is ever switched.
+ * A primitive adds its cost to the clock of its CPU. Where the order of CPUs matters -
+ * a lock, an atomic change, a request to other CPUs - it first lets every CPU run that
+ * is behind in time; anywhere else a CPU may run ahead. `strict` mode orders every
+ * access. Outside a run (an allocator driven by hand, a script) the calling thread is
+ * the one CPU that runs, so nothing is ever switched.
  */
 #ifndef SQ_SIM_H
 #define SQ_SIM_H
@@ -25,9 +25,9 @@ struct sq_fiber;
  *   held   holder is its CPU + 1, count how many wait, word the first and last of them
  *   free   count is the CPU that let it go, word when, in units of 256 ps modulo 2^32
  * Letting go of a lock that nobody waited for lately does not wait for the CPUs behind:
- * one of them that comes by earlier in virtual time still finds the lock held until then.
- * `heat` says that somebody did wait lately; then a release is in order too, so that all
- * who wait are known when the lock is handed over.
+ * one of them that comes by earlier in virtual time still finds the lock held until
+ * then. `heat` says that somebody did wait lately; then a release is in order too, so
+ * that all who wait are known when the lock is handed over.
  */
 typedef struct {
     uint16_t holder;
@@ -412,7 +412,8 @@ struct sq_sim_in_scope {
     enum sq_scope scope;
 };
 
-static inline struct sq_sim_in_scope sq_sim_scope_begin(sq_cpu *cpu, enum sq_scope scope)
+static inline struct sq_sim_in_scope sq_sim_scope_begin(sq_cpu *cpu,
+                                                        enum sq_scope scope)
 {
     sq_sim_scope_enter(cpu, scope);
     return (struct sq_sim_in_scope){cpu, scope};

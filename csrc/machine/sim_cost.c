@@ -22,13 +22,18 @@ struct parameter_row {
 #define PARAMETER_ROW(name, value, minimum, maximum, help)                             \
     {#name, value, minimum, maximum, help, offsetof(struct sq_sim_costs, name)},
 #define SCOPE_ROW(name, parameter, text, cycles, source)                               \
-    {#parameter "_cycles", cycles, 0, 1000000, "instructions of " text "; " source,    \
+    {#parameter "_cycles",                                                             \
+     cycles,                                                                           \
+     0,                                                                                \
+     1000000,                                                                          \
+     "instructions of " text "; " source,                                              \
      offsetof(struct sq_sim_costs, scope_cycles) + sizeof(int64_t) * SQ_SCOPE_##name},
 
-static const struct parameter_row rows[] = {
-    SQ_SIM_PARAMETERS(PARAMETER_ROW) SQ_SCOPES(SCOPE_ROW)};
+static const struct parameter_row rows[] = {SQ_SIM_PARAMETERS(PARAMETER_ROW)
+                                                SQ_SCOPES(SCOPE_ROW)};
 
-static int64_t *parameter_field(struct sq_sim_costs *costs, const struct parameter_row *row)
+static int64_t *parameter_field(struct sq_sim_costs *costs,
+                                const struct parameter_row *row)
 {
     return (int64_t *)(void *)((char *)costs + row->offset);
 }
@@ -46,17 +51,18 @@ bool sq_sim_parameter_at(size_t n, const char **name, int64_t *value, int64_t *m
     return true;
 }
 
-static int parameter_set(struct sq_sim_costs *costs, const struct sq_sim_parameter *given,
-                         struct sq_error *error)
+static int parameter_set(struct sq_sim_costs *costs,
+                         const struct sq_sim_parameter *given, struct sq_error *error)
 {
     for (size_t i = 0; i < SQ_ARRAY_COUNT(rows); i++) {
         if (strcmp(rows[i].name, given->name) != 0)
             continue;
         if (given->value < rows[i].minimum || given->value > rows[i].maximum)
-            return sq_error_set(error, SQ_E_PARAMETER,
-                                "machine parameter %s is %lld: accepted are %lld to %lld",
-                                given->name, (long long)given->value,
-                                (long long)rows[i].minimum, (long long)rows[i].maximum);
+            return sq_error_set(
+                error, SQ_E_PARAMETER,
+                "machine parameter %s is %lld: accepted are %lld to %lld", given->name,
+                (long long)given->value, (long long)rows[i].minimum,
+                (long long)rows[i].maximum);
         *parameter_field(costs, &rows[i]) = given->value;
         return SQ_OK;
     }
@@ -90,9 +96,9 @@ int sq_sim_costs_set(struct sq_sim_costs *costs, const struct sq_sim_parameter *
 void sq_sim_costs_describe(const struct sq_sim_costs *costs, struct sq_json *json)
 {
     for (size_t i = 0; i < SQ_ARRAY_COUNT(rows); i++)
-        sq_json_integer(json, rows[i].name,
-                        *(const int64_t *)(const void *)((const char *)costs +
-                                                         rows[i].offset));
+        sq_json_integer(
+            json, rows[i].name,
+            *(const int64_t *)(const void *)((const char *)costs + rows[i].offset));
 }
 
 /* ---- the shape of the caches ---- */
@@ -102,7 +108,8 @@ static uint32_t core_of_cpu(const struct sim_machine *machine, uint32_t cpu)
     return cpu % machine->core_count;
 }
 
-/* Threads of a core share its domain and node; whatever the topology says must agree. */
+/* Threads of a core share its domain and node; whatever the topology says must agree.
+ */
 static int caches_check(const struct sim_machine *machine, struct sq_error *error)
 {
     const struct sq_topology *topology = &machine->base.topology;
@@ -116,17 +123,19 @@ static int caches_check(const struct sim_machine *machine, struct sq_error *erro
         uint32_t first = core_of_cpu(machine, i);
         if (topology->llc_of_cpu[i] != topology->llc_of_cpu[first] ||
             topology->node_of_cpu[i] != topology->node_of_cpu[first])
-            return sq_error_set(error, SQ_E_PARAMETER,
-                                "CPUs %u and %u are threads of one core (machine "
-                                "parameter threads_per_core is %lld) but differ in node "
-                                "or last-level cache",
-                                first, i, (long long)machine->costs.threads_per_core);
+            return sq_error_set(
+                error, SQ_E_PARAMETER,
+                "CPUs %u and %u are threads of one core (machine "
+                "parameter threads_per_core is %lld) but differ in node "
+                "or last-level cache",
+                first, i, (long long)machine->costs.threads_per_core);
     }
     return SQ_OK;
 }
 
 /* A cost given at distances 10, 20 and 30, in between and beyond on straight lines. */
-static uint64_t by_distance(uint32_t distance, int64_t local, int64_t hop1, int64_t hop2)
+static uint64_t by_distance(uint32_t distance, int64_t local, int64_t hop1,
+                            int64_t hop2)
 {
     int64_t from = distance <= 20 ? local : hop1;
     int64_t to = distance <= 20 ? hop1 : hop2;
@@ -207,8 +216,8 @@ int sim_caches_make(struct sim_machine *machine, struct sq_error *error)
     code = caches_check(machine, error);
     if (code != SQ_OK)
         return code;
-    machine->socket_count = (uint32_t)sq_div_ceil(
-        domains, (uint64_t)machine->costs.domains_per_socket);
+    machine->socket_count =
+        (uint32_t)sq_div_ceil(domains, (uint64_t)machine->costs.domains_per_socket);
     machine->cores = calloc(machine->core_count, sizeof(*machine->cores));
     machine->domains = calloc(domains, sizeof(*machine->domains));
     machine->bus = calloc(machine->socket_count, sizeof(*machine->bus));
@@ -239,8 +248,8 @@ void sim_caches_free(struct sim_machine *machine)
 
 /*
  * Pass a line through: the time spent behind those that came before. CPUs come in not
- * quite in the order of their clocks, so what counts is the work that is left, never the
- * time at which another CPU's line will be through.
+ * quite in the order of their clocks, so what counts is the work that is left, never
+ * the time at which another CPU's line will be through.
  */
 static uint64_t resource_pass(struct sim_resource *resource, uint64_t now_ps,
                               int64_t line_ps)
@@ -299,7 +308,7 @@ static uint64_t memory_cost(struct sim_machine *machine, const struct sq_sim_cpu
     uint32_t node = cpu->core->node, home = home_of_line(machine, line);
     *wait_ps += bus_pass(machine, cpu);
     *wait_ps += resource_pass(&machine->memory[home], cpu->now_ps,
-                             machine->costs.memory_line_ps);
+                              machine->costs.memory_line_ps);
     if (home != node)
         *wait_ps += resource_pass(&machine->link[home], cpu->now_ps,
                                   machine->costs.link_line_ps);
@@ -330,7 +339,8 @@ static uint64_t llc_stamp(const struct sim_machine *machine, uint32_t domain)
            SIM_LLC_STAMP_MASK;
 }
 
-static bool is_in_llc(const struct sim_machine *machine, uint32_t domain, uint64_t entry)
+static bool is_in_llc(const struct sim_machine *machine, uint32_t domain,
+                      uint64_t entry)
 {
     uint64_t age = llc_stamp(machine, domain) - (entry >> SIM_LLC_STAMP_SHIFT);
     return (age & SIM_LLC_STAMP_MASK) <= machine->llc_steps;
@@ -404,7 +414,8 @@ static uint64_t upgrade_cost(struct sim_machine *machine, const struct sq_sim_cp
 
 /* The entry after the access. */
 static uint64_t entry_after(struct sim_machine *machine, struct sq_sim_cpu *cpu,
-                            uint64_t entry, enum sim_access access, enum sim_found found)
+                            uint64_t entry, enum sim_access access,
+                            enum sim_found found)
 {
     uint64_t own = (uint64_t)(cpu->core - machine->cores);
     uint32_t domain = cpu->core->domain;
@@ -435,6 +446,51 @@ static uint64_t entry_after(struct sim_machine *machine, struct sq_sim_cpu *cpu,
     return next;
 }
 
+/* Does a store to a line at hand wait for others? As upgrade_cost decided. */
+static bool line_is_upgraded(const struct sq_sim_cpu *cpu, uint64_t entry)
+{
+    uint64_t others = entry & SIM_SHARERS_MASK & ~sharer_bit(cpu->core->domain);
+    return others != 0 || (entry & (SIM_CONTENDED | SIM_MANY)) != 0;
+}
+
+/* What kind of line this was; as fetch_cost decided. */
+static enum sq_line_kind line_kind(const struct sim_machine *machine,
+                                   const struct sq_sim_cpu *cpu, uint64_t line,
+                                   uint64_t entry, enum sim_found found)
+{
+    uint64_t core = entry & SIM_CORE_MASK;
+    const struct sim_core *last = &machine->cores[core], *own = cpu->core;
+    bool is_changed = (entry & SIM_MODIFIED) && last != own;
+    if (found == FOUND_DOMAIN && is_changed && !(entry & SIM_MANY) &&
+        last->domain == own->domain && is_in_core(machine, core, entry, cpu->l1_steps))
+        return SQ_LINE_CORE;
+    if (found != FOUND_BEYOND)
+        return SQ_LINE_CACHE;
+    if ((entry & SIM_VALID) && is_changed && last->domain != own->domain &&
+        is_in_llc(machine, last->domain, entry))
+        return last->node == own->node ? SQ_LINE_OTHER_CACHE : SQ_LINE_OTHER_NODE;
+    return home_of_line(machine, line) == own->node ? SQ_LINE_MEMORY
+                                                    : SQ_LINE_REMOTE_MEMORY;
+}
+
+/* Book a line on the innermost scope, unless it was in the L1 and nobody else had it. A
+ * line of the own caches that others had to give up counts as that. */
+static void line_book(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
+                      uint64_t line, uint64_t entry, enum sim_access access,
+                      enum sim_found found, uint64_t ps)
+{
+    uint32_t depth = cpu->scopes.depth;
+    uint8_t scope = depth > 0 ? cpu->scopes.scope[depth - 1] : SQ_SCOPE_WORKLOAD;
+    enum sq_line_kind kind = line_kind(machine, cpu, line, entry, found);
+    bool is_upgraded = access != SIM_READ && line_is_upgraded(cpu, entry);
+    if (found == FOUND_L1 && !is_upgraded)
+        return;
+    if (kind == SQ_LINE_CACHE && is_upgraded)
+        kind = SQ_LINE_UPGRADE;
+    machine->line_stats[scope][kind].count++;
+    machine->line_stats[scope][kind].ps += ps;
+}
+
 void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
                  bool is_further)
 {
@@ -453,6 +509,7 @@ void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
             ps = ps * (uint64_t)machine->costs.stream_percent / 100;
         cpu->last_miss = line;
     }
+    line_book(machine, cpu, line, entry, access, found, ps + wait_ps);
     cpu->lines[line] = entry_after(machine, cpu, entry, access, found);
     cpu->now_ps += ps + wait_ps; /* what is in front of a line cannot be overlapped */
 }

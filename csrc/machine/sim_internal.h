@@ -1,6 +1,6 @@
 /*
- * The simulated machine from the inside: what its parts (sim.c, sim_cost.c, sched_sim.c)
- * share. Policies and workloads see machine.h only.
+ * The simulated machine from the inside: what its parts (sim.c, sim_cost.c,
+ * sched_sim.c) share. Policies and workloads see machine.h only.
  */
 #ifndef SQ_SIM_INTERNAL_H
 #define SQ_SIM_INTERNAL_H
@@ -27,6 +27,7 @@ struct sim_machine {
     uint64_t memory_ps[SQ_NODE_MAX][SQ_NODE_MAX];
     struct sim_resource *bus; /* one a socket */
     struct sim_resource memory[SQ_NODE_MAX], link[SQ_NODE_MAX];
+    struct sq_line_stats line_stats[SQ_SCOPE_COUNT][SQ_LINE_KIND_COUNT];
     /* -- CPUs -- */
     pthread_mutex_t mutex; /* held by the host thread that is a CPU, or runs a run */
     struct sq_sim_cpu *cpus;
@@ -51,13 +52,15 @@ static inline struct sim_machine *sim_of(const sq_machine *machine)
 
 /* ---- the order of CPUs (sim.c) ---- */
 
-/* The current CPU waits until sim_unblock; others run. Returns with it current again. */
+/* The current CPU waits until sim_unblock; others run. Returns with it current again.
+ */
 void sim_block(struct sq_sim_cpu *cpu);
 /* The same, but no longer than until `until_ps` of its clock. */
 void sim_sleep(struct sq_sim_cpu *cpu, uint64_t until_ps);
 /* A CPU that waits may go on, no earlier than `at_ps`. */
 void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps);
-/* Begin a run: every CPU has its first fiber in `running` and all clocks are made equal. */
+/* Begin a run: every CPU has its first fiber in `running` and all clocks are made
+ * equal. */
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber);
 /* Continue the earliest CPU. Returns when a tick is due (true), or no CPU can run. */
 bool sim_run_continue(struct sim_machine *machine);

@@ -18,7 +18,8 @@ int sq_sim_machine_create(const struct sq_machine_config *config,
                           size_t parameter_count, sq_machine **machine,
                           struct sq_error *error);
 
-/* One JSON object: topology, parameters, the cost of a line from each domain and node. */
+/* One JSON object: topology, parameters, the cost of a line from each domain and node.
+ */
 void sq_sim_machine_describe(const sq_machine *machine, struct sq_json *json);
 
 /* Virtual time at which the last CPU was left, or the last run ended. */

@@ -47,6 +47,9 @@ struct sq_option {
 /* The table of all policies' options; `count` rows. */
 const struct sq_option *sq_options_table(uint32_t *count);
 void sq_options_init(struct sq_options *options); /* every default */
+/* The value of an option, or `other` if the policy has none of that name. */
+int64_t sq_options_get(const struct sq_options *options, const char *policy,
+                       const char *name, int64_t other);
 /* Set one by name. Unknown names and values out of range are refused with a message. */
 int sq_options_set(struct sq_options *options, const char *policy, const char *name,
                    int64_t value, struct sq_error *error);

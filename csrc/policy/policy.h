@@ -42,7 +42,8 @@ enum {
     SQ_CACHE_POISON = 1u << 6,
     SQ_CACHE_STORE_USER = 1u << 7,
     SQ_CACHE_CONSISTENCY_CHECKS = 1u << 8,
-    SQ_CACHE_TRACE = 1u << 9,
+    SQ_CACHE_NO_MERGE = 1u << 9, /* neither merged nor merged into */
+    SQ_CACHE_TRACE = 1u << 10,
 };
 
 /* Flags of an allocation. */
@@ -57,7 +58,10 @@ struct sq_cache_spec {
     uint64_t size;  /* bytes */
     uint64_t align; /* bytes, a power of two; 0: the policy's minimum */
     uint32_t flags; /* SQ_CACHE_* */
-    void (*constructor)(void *object);
+    /* Called for each object when its slab is made. NULL: none, or a pattern is given. */
+    void (*constructor)(const sq_cache *cache, void *object);
+    const void *pattern; /* what a constructor is to write; NULL: none. Copied. */
+    uint32_t pattern_bytes; /* repeated over the object */
     uint32_t sheaf_capacity; /* sheaves only; 0: none */
 };
 
@@ -69,18 +73,30 @@ struct sq_cache {
     char name[SQ_CACHE_NAME_MAX];
     uint32_t index; /* n-th cache of the heap */
     uint32_t flags;
-    uint32_t object_size; /* as asked for */
+    uint32_t object_size; /* as asked for; the largest of all names after a merge */
     uint32_t size;        /* slot: with metadata and padding */
     uint32_t align;
     uint32_t order;       /* of a slab, preferred */
     uint32_t slab_object_count; /* objects of such a slab */
-    void (*constructor)(void *object);
+    void (*constructor)(const sq_cache *cache, void *object);
     bool is_debug;     /* its slabs carry bytes that are checked; may be corrupted */
     bool checks_frees; /* a wrong free is reported by the policy, and refused */
     uint32_t report_count; /* reports made of it; changed relaxed */
     uint64_t slab_serial; /* slabs made so far; see sq_slab_note_new */
     /* Counters, one array of ops->counter_count a CPU, changed by that CPU only. */
     uint64_t *counters[SQ_CPU_MAX];
+    char *pattern; /* the host's; what the constructor writes, or NULL */
+    uint32_t pattern_bytes;
+    /* -- control plane -- */
+    uint32_t reference_count; /* names that are in use: its own and its aliases */
+    struct sq_list aliases;   /* sq_alias.link, oldest first */
+    uint64_t reap_jiffies[SQ_NODE_MAX]; /* when the reaper looks at a node's part */
+};
+
+/* Another name of a cache. */
+struct sq_alias {
+    struct sq_list link;
+    char name[SQ_CACHE_NAME_MAX];
 };
 
 /*
@@ -93,6 +109,13 @@ struct sq_heap {
     struct sq_options options;
     struct sq_list caches; /* sq_cache.link, oldest first */
     uint32_t cache_count;  /* made so far */
+    bool merges;           /* caches are merged where the kernel would */
+    bool kmalloc_merges;   /* kmalloc caches among them */
+    /* -- control plane: CPUs that are offline (hotplug.c), time (reaper.c) -- */
+    bool cpu_is_offline[SQ_CPU_MAX];
+    uint32_t offline_count, offline_on_node[SQ_NODE_MAX];
+    uint64_t clock_ms;
+    uint64_t reap_jiffies[SQ_CPU_MAX]; /* of each CPU's next pass */
     /* -- kmalloc: ascending sizes; built by kmalloc-impl.h -- */
     uint32_t kmalloc_count;
     sq_cache *kmalloc_cache[SQ_KMALLOC_CLASS_MAX];
@@ -229,6 +252,13 @@ struct sq_policy_ops {
     /* One pass of the periodic reaper on this CPU; `with_node`: the node part too.
      * Returns the node whose alien array was reaped. NULL: the policy has no reaper. */
     int32_t (*reap)(sq_cpu *cpu, sq_cache *cache, bool with_node);
+    /* This CPU is about to go offline, or came online: heap->cpu_is_offline says so
+     * already. NULL: flush_cpu, and nothing. */
+    void (*cpu_offline)(sq_cpu *cpu, sq_cache *cache);
+    void (*cpu_online)(sq_cpu *cpu, sq_cache *cache);
+    /* Alignment that objects of such a cache have. NULL: caches are never merged. */
+    uint32_t (*alignment)(const sq_heap *heap, const struct sq_cache_spec *spec);
+    bool shifts_slabs; /* objects of a slab may begin anywhere that its align allows */
     /* Change tunables of a live cache together: `count` names and values (cpu_partial,
      * min_partial, remote_node_defrag_ratio; limit, batchcount and shared; reap_node of
      * this CPU; cpu_queue_size, shared_queue_size, expire with a node). All or nothing. */
@@ -282,6 +312,9 @@ struct sq_policy_ops {
      * is in neither prints nothing, as the recordings have it. */
     void (*tunables)(sq_cache *cache, struct sq_json *json);
     void (*dump)(sq_cpu *cpu, sq_cache *cache, struct sq_json *json);
+    /* Members of an open JSON object: how many objects each queue and node has. NULL: the
+     * recordings have no such line of this policy. */
+    void (*brief)(sq_cpu *cpu, sq_cache *cache, struct sq_json *json);
     /* Elements of an open JSON array: the oracle's step columns that follow [slab, idx],
      * right after an operation on `place` by `cpu`. The slab may be gone: then
      * `slab_is_free` and place->page must not be read. */
@@ -308,7 +341,47 @@ int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
 void sq_heap_destroy(sq_cpu *cpu, sq_heap *heap);
 int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
                          sq_cache **cache, struct sq_error *error);
+/* End a cache whatever names it has. */
 void sq_heap_destroy_cache(sq_cpu *cpu, sq_cache *cache);
+/* Give up one name, its own or an alias; true if it was the last and the cache is no
+ * more. */
+bool sq_heap_put_cache(sq_cpu *cpu, sq_cache *cache, const char *name);
+/* krealloc: NULL allocates, size 0 frees; memory that is too small moves, its bytes with
+ * it. NULL: no memory, and the old one stays as it is. */
+void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, int32_t node,
+                       uint32_t flags);
+
+/* ---- merging (experiment/alias.c) ---- */
+
+/* An existing cache that serves for `spec` too, with `spec->name` as another name of it;
+ * NULL: there is none. */
+int sq_heap_find_alias(sq_heap *heap, const struct sq_cache_spec *spec, sq_cache **cache,
+                       struct sq_error *error);
+/* May other caches be merged into this one? */
+bool sq_cache_is_mergeable(const sq_cache *cache);
+/* The name of its directory in sysfs: `:0000064` or `:a-0000064` if it is mergeable. */
+void sq_cache_sysfs_name(const sq_cache *cache, char name[SQ_CACHE_NAME_MAX]);
+void sq_cache_drop_alias(sq_cache *cache, const char *name);
+void sq_cache_drop_all_aliases(sq_cache *cache);
+
+/* ---- CPUs that go and come (experiment/hotplug.c) ---- */
+
+/* The calling CPU gives up what it holds of every cache and is offline. The last one that
+ * is online is refused. */
+int sq_heap_offline_cpu(sq_cpu *cpu, sq_heap *heap, struct sq_error *error);
+void sq_heap_online_cpu(sq_cpu *cpu, sq_heap *heap);
+uint32_t sq_heap_first_online_cpu(const sq_heap *heap);
+
+/* ---- time (experiment/reaper.c) ---- */
+
+#define SQ_HZ 100u /* jiffies a second */
+
+void sq_heap_start_reaper(sq_heap *heap, uint32_t cpu_index);
+/* The first passes over a cache that is being made. */
+void sq_cache_start_reaping(sq_cache *cache);
+/* Let time pass, and each CPU's reaper run when it is due. No thread of the caller may be
+ * a CPU. Returns the passes that ran. */
+uint64_t sq_heap_advance(sq_heap *heap, uint64_t milliseconds);
 
 /* The policy of that name on that engine, or NULL with a message naming the known ones
  * (unit/registry.c). */

@@ -1,8 +1,8 @@
 /*
  * Sheaves: arrays of objects in front of SLUB (6.18, percpu sheaves and barns). A CPU
- * allocates from its main sheaf and frees to it, whatever slabs the objects are of; only
- * an empty or a full main sheaf leads further, and then mostly a whole sheaf changes
- * hands.
+ * allocates from its main sheaf and frees to it, whatever slabs the objects are of;
+ * only an empty or a full main sheaf leads further, and then mostly a whole sheaf
+ * changes hands.
  *
  *   CPU     main  [ a b c . . ]   alloc takes the last, free adds one
  *           spare [ full | empty ]    changes places with main when that is used up
@@ -14,27 +14,27 @@
  *   alloc: main; spare; a full sheaf of the barn for the empty one; a sheaf filled from
  *          slabs; without waiting, or for another node, straight from slabs
  *   free:  main; spare; an empty sheaf of the barn for the full main one; with enough
- *          full sheaves there, the spare goes to slabs; else a new sheaf. Objects of other
- *          nodes go straight to their slabs, never into a sheaf
+ *          full sheaves there, the spare goes to slabs; else a new sheaf. Objects of
+ * other nodes go straight to their slabs, never into a sheaf
  *
  * The barn helps where SLUB locks for every object: a CPU that only allocates and one
  * that only frees pass each other sheaves.
  *
- * Lock order: the CPU's pair (irqs off) -> barn_lock; slabs are filled from and flushed to
- * with neither held. SLUB's own order is beneath. held_lock is innermost and alone.
+ * Lock order: the CPU's pair (irqs off) -> barn_lock; slabs are filled from and flushed
+ * to with neither held. SLUB's own order is beneath. held_lock is innermost and alone.
  *
- * Files: sheaves_cache.h (structures), sheaves_barn.h, sheaves_replace.h (an empty or full
- * main sheaf), sheaves_prefill.h (sheaves for callers), sheaves_control.h,
+ * Files: sheaves_cache.h (structures), sheaves_barn.h, sheaves_replace.h (an empty or
+ * full main sheaf), sheaves_prefill.h (sheaves for callers), sheaves_control.h,
  * sheaves_dump.h, sheaves_check.h; here the paths. SLUB beneath is slub_*.h, unchanged.
  *
  * Release: 6.18, where a cache asks for sheaves (sheaf_capacity) and all others are
- * SLUB's. Compared object by object with recordings of it. sheaf_all_caches gives them to
- * every cache, as the series of October 2025 does, by its formula of capacities; the rest
- * of that series is not followed.
+ * SLUB's. Compared object by object with recordings of it. sheaf_all_caches gives them
+ * to every cache, as the series of October 2025 does, by its formula of capacities; the
+ * rest of that series is not followed.
  *
  * Departures: the kernel's local lock keeps preemption off, ours interrupts, since
- * requests of other CPUs stand for its work items; nothing can find it held, so the ways
- * around a held lock are not here. Sheaves are cut from the machine's memory for
+ * requests of other CPUs stand for its work items; nothing can find it held, so the
+ * ways around a held lock are not here. Sheaves are cut from the machine's memory for
  * allocators' own structures, not from kmalloc caches. A bulk free whose 32nd object of
  * another node was the last one looked at lost the others in 6.18.2; here it does not.
  * kfree_rcu and memory reserves (pfmemalloc) do not exist. The chain of sheaves that
@@ -45,21 +45,27 @@
 
 /* ---- one object ---- */
 
-/* The last object of the main sheaf, which has one. The object is not looked at, and the
- * sheaf's lines are this CPU's since it took the sheaf from the barn. */
+/* The last object of the main sheaf, which has one. The object is not looked at. */
 static inline void *sheaves_pop(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sq_sheaf *sheaf)
 {
+    uint32_t last = --sheaf->size;
+    void *object = sheaf->object[last];
     sq_count(cpu, &cache->slub.base, SLUB_ALLOC_PCS);
-    return sheaf->object[--sheaf->size];
+    sq_touch_local(cpu, sheaf, sizeof(*sheaf));
+    sq_touch_local(cpu, &sheaf->object[last], sizeof(void *));
+    return object;
 }
 
 /* Into the main sheaf, which has room. */
 static inline void sheaves_push(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sq_sheaf *sheaf, void *object)
 {
-    sheaf->object[sheaf->size++] = object;
+    uint32_t last = sheaf->size++;
+    sheaf->object[last] = object;
     sq_count(cpu, &cache->slub.base, SLUB_FREE_PCS);
+    sq_touch_local(cpu, sheaf, sizeof(*sheaf));
+    sq_touch_local(cpu, &sheaf->object[last], sizeof(void *));
 }
 
 /* For no node, of a main sheaf that has objects: NULL in all other cases. */
@@ -80,8 +86,7 @@ static void *sheaves_alloc_refilled(sq_cpu *cpu, struct sheaves_cache *cache,
 {
     void *object = NULL;
     sq_irq_save(cpu);
-    if (local->main->size > 0 ||
-        sheaves_replace_empty_main(cpu, cache, local, flags)) {
+    if (local->main->size > 0 || sheaves_replace_empty_main(cpu, cache, local, flags)) {
         struct sq_sheaf *sheaf = local->main;
         if (node == SQ_NODE_ANY ||
             sq_node_of_address(cpu->machine, sheaf->object[sheaf->size - 1]) ==
@@ -106,7 +111,8 @@ static SLUB_OUT_OF_LINE void *sheaves_alloc_slow(sq_cpu *cpu,
     return slub_alloc_object(cpu, &cache->slub, node, flags);
 }
 
-/* An object of another node, or of a cache without sheaves, or for a full main sheaf. */
+/* An object of another node, or of a cache without sheaves, or for a full main sheaf.
+ */
 static SLUB_OUT_OF_LINE void sheaves_free_slow(sq_cpu *cpu, struct sheaves_cache *cache,
                                                struct sq_page *page, void *object)
 {
@@ -164,6 +170,7 @@ static size_t sheaves_take_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t
             struct sq_sheaf *sheaf = local->main;
             batch = (uint32_t)sq_min_u64(count - taken, sheaf->size);
             sheaf->size -= batch;
+            sq_touch_read(cpu, &sheaf->object[sheaf->size], batch * sizeof(*objects));
             memcpy(objects + taken, &sheaf->object[sheaf->size],
                    batch * sizeof(*objects));
         }
@@ -201,6 +208,7 @@ static void sheaves_put_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t co
         if (sheaves_bulk_room(cpu, cache, local)) {
             struct sq_sheaf *sheaf = local->main;
             batch = (uint32_t)sq_min_u64(count, cache->capacity - sheaf->size);
+            sq_touch_write(cpu, &sheaf->object[sheaf->size], batch * sizeof(*objects));
             memcpy(&sheaf->object[sheaf->size], objects, batch * sizeof(*objects));
             sheaf->size += batch;
         }
@@ -262,6 +270,7 @@ static SLUB_OUT_OF_LINE void *sheaves_kmalloc_slow(sq_cpu *cpu, sq_cache *base,
 static inline void *sheaves_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node,
                                           uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SLUB_ALLOC);
     void *object = sheaves_alloc_fast(cpu, (struct sheaves_cache *)base, node);
     return SLUB_LIKELY(object != NULL) ? object
                                        : sheaves_kmalloc_slow(cpu, base, node, flags);
@@ -286,6 +295,7 @@ SQ_POLICY(sheaves) = {
     .cache_release = sheaves_cache_release,
     .flush_cpu = sheaves_flush_cpu,
     .shrink = sheaves_shrink,
+    .alignment = slub_alignment_of,
     .tune = slub_tune,
     .alloc = sheaves_alloc,
     .free = sheaves_free,

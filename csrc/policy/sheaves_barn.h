@@ -1,8 +1,8 @@
 /*
  * The barn: where the CPUs of a node leave full and empty sheaves for each other. Whole
- * sheaves change hands, so its lock is held for a few pointers whatever the sheaves hold.
- * Counts are read without the lock first, as in the kernel, and may be wrong by then; the
- * limits are soft for the same reason.
+ * sheaves change hands, so its lock is held for a few pointers whatever the sheaves
+ * hold. Counts are read without the lock first, as in the kernel, and may be wrong by
+ * then; the limits are soft for the same reason.
  */
 #ifndef SHEAVES_BARN_H
 #define SHEAVES_BARN_H
@@ -168,10 +168,10 @@ static void sheaves_barn_shrink(sq_cpu *cpu, struct sheaves_cache *cache,
     sq_store_relaxed(cpu, &barn->empty_count, 0);
     sq_lock_release(cpu, &barn->lock);
     sq_irq_restore(cpu);
-    SQ_LIST_EACH_SAFE(link, following, &full)
-    sheaves_end(cpu, cache, sheaves_of_link(link));
-    SQ_LIST_EACH_SAFE(link, following, &empty)
-    sheaves_free_empty(cpu, cache, sheaves_of_link(link));
+    SQ_LIST_EACH_SAFE (link, following, &full)
+        sheaves_end(cpu, cache, sheaves_of_link(link));
+    SQ_LIST_EACH_SAFE (link, following, &empty)
+        sheaves_free_empty(cpu, cache, sheaves_of_link(link));
 }
 
 #endif

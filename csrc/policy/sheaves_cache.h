@@ -1,6 +1,6 @@
 /*
- * The structures of sheaves: a CPU's pair, a node's barn, and the cache, which begins with
- * SLUB's. A cache without sheaves has no pairs and no barns and is SLUB's alone.
+ * The structures of sheaves: a CPU's pair, a node's barn, and the cache, which begins
+ * with SLUB's. A cache without sheaves has no pairs and no barns and is SLUB's alone.
  */
 #ifndef SHEAVES_CACHE_H
 #define SHEAVES_CACHE_H
@@ -13,8 +13,9 @@
 /* One CPU's part, in its node's memory; only ever changed by the CPU itself, with
  * requests of other CPUs held off while it is between two states. */
 struct sheaves_cpu {
-    struct sq_sheaf *main;  /* never NULL; objects come from it and go to it */
-    struct sq_sheaf *spare; /* empty or full, unless it was returned in between; or NULL */
+    struct sq_sheaf *main; /* never NULL; objects come from it and go to it */
+    struct sq_sheaf
+        *spare; /* empty or full, unless it was returned in between; or NULL */
 };
 
 /* One node's part, in that node's memory. */

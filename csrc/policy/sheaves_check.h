@@ -1,6 +1,6 @@
 /*
- * check() of sheaves: SLUB's own first, then pairs and barns, then every object that is in
- * a sheaf (slub_outside.h). Nothing is followed before it was looked at.
+ * check() of sheaves: SLUB's own first, then pairs and barns, then every object that is
+ * in a sheaf (slub_outside.h). Nothing is followed before it was looked at.
  *
  *   main     of the cache's capacity
  *   spare    the same; empty or full but for one that was returned in between
@@ -50,8 +50,7 @@ static int sheaves_check_barn_list(struct slub_outside *outside,
         return status;
     if (count != sq_load_relaxed(outside->checker->cpu, counted))
         return slub_outside_fail(outside, "a barn has not the sheaves it counts");
-    SQ_LIST_EACH(link, list)
-    {
+    SQ_LIST_EACH (link, list) {
         const struct sq_sheaf *sheaf = sheaves_of_link(link);
         if (sheaf->capacity != cache->capacity || sheaf->size != size)
             return slub_outside_fail(

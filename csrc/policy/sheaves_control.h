@@ -50,7 +50,8 @@ static uint32_t sheaves_capacity(const sq_heap *heap, const struct sq_cache_spec
     return capacity;
 }
 
-/* SLUB's shape of such a cache: without CPU slabs there are no partial lists of CPUs. */
+/* SLUB's shape of such a cache: without CPU slabs there are no partial lists of CPUs.
+ */
 static int sheaves_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
                             struct slub_shape *shape, uint32_t *capacity,
                             struct sq_error *error)
@@ -87,7 +88,8 @@ static int sheaves_geometry(const sq_heap *heap, const struct sq_cache_spec *spe
 /* ---- making and ending ---- */
 
 /* A main sheaf for each CPU. They are made by the CPU that makes the cache, on its node
- * and its account, as in the kernel. False if there is no memory; what was made stays. */
+ * and its account, as in the kernel. False if there is no memory; what was made stays.
+ */
 static bool sheaves_make_pairs(sq_cpu *cpu, struct sheaves_cache *cache)
 {
     if (!sq_percpu_alloc(cpu, &cache->percpu, sizeof(struct sheaves_cpu)))
@@ -118,8 +120,8 @@ static bool sheaves_make_barns(sq_cpu *cpu, struct sheaves_cache *cache)
 
 static void sheaves_free_list(sq_cpu *cpu, struct sq_list *list)
 {
-    SQ_LIST_EACH_SAFE(link, following, list)
-    sq_meta_free(cpu, sheaves_of_link(link));
+    SQ_LIST_EACH_SAFE (link, following, list)
+        sq_meta_free(cpu, sheaves_of_link(link));
 }
 
 /* Ends pairs and barns, complete or not. The objects in them go with their slabs. */
@@ -155,8 +157,7 @@ static int sheaves_cache_init(sq_cpu *cpu, sq_cache *base,
 {
     struct sheaves_cache *cache = (struct sheaves_cache *)base;
     struct slub_shape shape;
-    int status =
-        sheaves_shape_of(base->heap, spec, &shape, &cache->capacity, error);
+    int status = sheaves_shape_of(base->heap, spec, &shape, &cache->capacity, error);
     if (status == SQ_OK)
         status = slub_cache_make(cpu, &cache->slub, &shape, spec, error);
     if (status != SQ_OK || cache->capacity == 0)

@@ -8,8 +8,8 @@
 #include "policy/slub_dump.h"
 
 static const char *const sheaves_row_columns[] = {
-    SLUB_ROW_COLUMNS,     "sheaf_main", "sheaf_spare", "barn_full_cpunode",
-    "barn_empty_cpunode", NULL};
+    SLUB_ROW_COLUMNS,    "sheaf_main",         "sheaf_spare",
+    "barn_full_cpunode", "barn_empty_cpunode", NULL};
 
 static void sheaves_describe(sq_cache *base, struct sq_json *json)
 {
@@ -23,8 +23,7 @@ static void sheaves_dump_cpu(sq_cpu *cpu, const struct sheaves_cache *cache,
                              uint32_t index, struct sq_json *json)
 {
     const struct sheaves_cpu *local = sq_percpu_at(&cache->percpu, index);
-    bool has_sheaves =
-        local != NULL && (local->main->size > 0 || local->spare != NULL);
+    bool has_sheaves = local != NULL && (local->main->size > 0 || local->spare != NULL);
     if (!has_sheaves && !slub_cpu_has_slabs(&cache->slub, index))
         return;
     sq_json_open_object(json, NULL);
@@ -48,15 +47,14 @@ static void sheaves_dump_barn(sq_cpu *cpu, const struct sheaves_cache *cache,
     sq_json_unsigned(json, "nr_full", sq_load_relaxed(cpu, &barn->full_count));
     sq_json_unsigned(json, "nr_empty", sq_load_relaxed(cpu, &barn->empty_count));
     sq_json_open_array(json, "full");
-    SQ_LIST_EACH(link, &barn->full)
-    {
+    SQ_LIST_EACH (link, &barn->full) {
         const struct sq_sheaf *sheaf = sheaves_of_link(link);
         slub_print_objects(&cache->slub, sheaf->object, sheaf->size, NULL, json);
     }
     sq_json_close(json);
     sq_json_open_array(json, "empty");
-    SQ_LIST_EACH(link, &barn->empty)
-    sq_json_unsigned(json, NULL, sheaves_of_link(link)->size);
+    SQ_LIST_EACH (link, &barn->empty)
+        sq_json_unsigned(json, NULL, sheaves_of_link(link)->size);
     sq_json_close(json);
     sq_json_close(json);
 }
@@ -112,8 +110,9 @@ static void sheaves_row_cpu(sq_cpu *cpu, sq_cache *base, struct sq_json *json)
     sheaves_row_own(cpu, cache, json);
 }
 
-static void sheaves_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_place *place,
-                        bool slab_is_free, struct sq_json *json)
+static void sheaves_row(sq_cpu *cpu, sq_cache *base,
+                        const struct sq_object_place *place, bool slab_is_free,
+                        struct sq_json *json)
 {
     const struct sheaves_cache *cache = (const struct sheaves_cache *)base;
     slub_row_all(cpu, &cache->slub, place, slab_is_free, json);
@@ -125,8 +124,8 @@ static void sheaves_row(sq_cpu *cpu, sq_cache *base, const struct sq_object_plac
 static uint64_t sheaves_count_barn(const struct sheaves_barn *barn)
 {
     uint64_t objects = 0;
-    SQ_LIST_EACH(link, &barn->full)
-    objects += sheaves_of_link(link)->size;
+    SQ_LIST_EACH (link, &barn->full)
+        objects += sheaves_of_link(link)->size;
     return objects;
 }
 

@@ -1,7 +1,8 @@
 /*
- * Sheaves that callers hold: kmem_cache_prefill_sheaf, _refill_sheaf, _return_sheaf of a
- * cache with sheaves. The caller gets a sheaf out of the CPU's pair or the barn, filled to
- * the brim; larger ones, and those of caches without sheaves, are private (slub_sheaf.h).
+ * Sheaves that callers hold: kmem_cache_prefill_sheaf, _refill_sheaf, _return_sheaf of
+ * a cache with sheaves. The caller gets a sheaf out of the CPU's pair or the barn,
+ * filled to the brim; larger ones, and those of caches without sheaves, are private
+ * (slub_sheaf.h).
  */
 #ifndef SHEAVES_PREFILL_H
 #define SHEAVES_PREFILL_H

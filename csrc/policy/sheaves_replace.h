@@ -119,9 +119,9 @@ static void sheaves_install_empty(sq_cpu *cpu, struct sheaves_cache *cache,
 }
 
 /*
- * The barn has full sheaves enough: the spare, which is full too, goes to slabs and comes
- * back as the main sheaf. With sheaf_flush_percent below 100 only its oldest objects go;
- * should the pair have a spare again by then, the others follow.
+ * The barn has full sheaves enough: the spare, which is full too, goes to slabs and
+ * comes back as the main sheaf. With sheaf_flush_percent below 100 only its oldest
+ * objects go; should the pair have a spare again by then, the others follow.
  */
 static void sheaves_flush_spare(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sheaves_cpu *local)
@@ -212,8 +212,7 @@ static bool sheaves_bulk_objects(sq_cpu *cpu, struct sheaves_cache *cache,
         sheaves_swap(local);
         return true;
     }
-    full =
-        sheaves_barn_replace_empty(cpu, cache, cache->barn[cpu->node], local->main);
+    full = sheaves_barn_replace_empty(cpu, cache, cache->barn[cpu->node], local->main);
     if (full == NULL)
         return false;
     local->main = full;

@@ -33,7 +33,8 @@
  * (slab_options.h), each read by one small function. Departures:
  *   - CONFIG_DEBUG_SLAB is off: red zones, poison and user tracking are ignored, as
  *     a kernel without it ignores them. STATS are on; they cost no lock.
- *   - No memory policies, cpusets or reserves for memory pressure.
+ *   - No cpusets or reserves for memory pressure; memory policies are applied before a
+ *     call comes here (policy/memory_policy.h).
  *   - 2.6 frees management outside the slab while it holds the list_lock. Here it is
  *     freed right after unlocking: the pages still go under the lock, and nothing that
  *     can be seen in between depends on the few bytes of management.
@@ -501,6 +502,10 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slab) = {
     .flush_cpu = slab_flush_cpu,
     .shrink = slab_shrink,
     .reap = slab_reap,
+    .cpu_offline = slab_cpu_offline,
+    .cpu_online = slab_cpu_online,
+    .alignment = slab_alignment,
+    .shifts_slabs = true,
     .tune = slab_tune,
     .alloc = slab_alloc,
     .free = slab_free,
@@ -515,6 +520,7 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slab) = {
     .usage = slab_usage,
     .describe = slab_describe,
     .dump = slab_dump,
+    .brief = slab_brief,
     .row = slab_row,
     .row_columns = slab_row_columns,
 };

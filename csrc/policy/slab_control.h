@@ -24,6 +24,12 @@ static void slab_kmalloc_shape(const struct sq_options *options,
     shape->name_prefix = options->slab.kmalloc_named_size ? "size" : "kmalloc";
 }
 
+/* ops->alignment */
+static uint32_t slab_alignment(const sq_heap *heap, const struct sq_cache_spec *spec)
+{
+    return slab_align(spec, (uint32_t)heap->options.slab.cache_line_size);
+}
+
 /* ---- making ---- */
 
 static struct array_cache *
@@ -67,7 +73,7 @@ static bool node_make(sq_cpu *cpu, struct slab_cache *cache, uint32_t index)
     sq_list_init(&node->full);
     sq_list_init(&node->free);
     node->free_limit =
-        slab_free_limit(cpu->machine, index, &cache->tunables, &cache->geometry);
+        slab_free_limit(cache->base.heap, index, &cache->tunables, &cache->geometry);
     if (cache->tunables.shared > 0) {
         node->shared = shared_make(cpu, &cache->tunables, index);
         if (node->shared == NULL)
@@ -305,6 +311,65 @@ static int slab_shrink(sq_cpu *cpu, sq_cache *base)
     return is_busy;
 }
 
+/* ---- CPUs that go and come ---- */
+
+static void node_set_free_limit(sq_cpu *cpu, struct slab_cache *cache,
+                                struct slab_node *node)
+{
+    sq_lock_acquire(cpu, &node->list_lock);
+    node->free_limit =
+        slab_free_limit(cache->base.heap, node->index, &cache->tunables, &cache->geometry);
+    sq_lock_release(cpu, &node->list_lock);
+}
+
+/* The last CPU of a node is gone: objects that were queued for its CPUs go to slabs, those
+ * of other nodes home, free slabs back; other nodes find no shared array here. */
+static void node_close(sq_cpu *cpu, struct slab_cache *cache, struct slab_node *node)
+{
+    struct array_cache *shared;
+    struct sq_list doomed;
+    sq_list_init(&doomed);
+    sq_lock_acquire(cpu, &node->list_lock);
+    shared = node->shared;
+    if (shared != NULL)
+        array_drain(cpu, cache, node, shared, shared->avail, &doomed);
+    __atomic_store_n(&node->shared, NULL, __ATOMIC_RELEASE);
+    sq_lock_release(cpu, &node->list_lock);
+    slabs_destroy(cpu, cache, &doomed);
+    if (shared != NULL)
+        sq_meta_free(cpu, shared);
+    node_drain_aliens(cpu, cache, node);
+    (void)node_destroy_free_slabs(cpu, cache, node, UINT64_MAX);
+}
+
+/* ops->cpu_offline (kernel: cpuup_canceled). Only CPUs of a node look at its shared array
+ * without its lock, and this is the last. */
+static void slab_cpu_offline(sq_cpu *cpu, sq_cache *base)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_node *node = cache->node[cpu->node];
+    sq_irq_save(cpu);
+    node_set_free_limit(cpu, cache, node);
+    slab_flush_cpu(cpu, base);
+    slab_array_of(cache, cpu->index)->touched = 0;
+    if (base->heap->offline_on_node[cpu->node] ==
+        cpu->machine->topology.cpus_on_node[cpu->node])
+        node_close(cpu, cache, node);
+    sq_irq_restore(cpu);
+}
+
+/* ops->cpu_online (kernel: cpuup_prepare). Without memory for it a node goes on without
+ * a shared array, as caches of large objects do. */
+static void slab_cpu_online(sq_cpu *cpu, sq_cache *base)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    struct slab_node *node = cache->node[cpu->node];
+    node_set_free_limit(cpu, cache, node);
+    if (cache->tunables.shared > 0 && node->shared == NULL)
+        __atomic_store_n(&node->shared, shared_make(cpu, &cache->tunables, cpu->node),
+                         __ATOMIC_RELEASE);
+}
+
 /* ---- reaping ---- */
 
 /* Age a queue: one that was used since the last pass is spared once, another loses a
@@ -405,7 +470,7 @@ static struct array_cache *node_retune(sq_cpu *cpu, struct slab_cache *cache,
                                        struct array_cache *shared)
 {
     uint64_t free_limit =
-        slab_free_limit(cpu->machine, node->index, &cache->tunables, &cache->geometry);
+        slab_free_limit(cache->base.heap, node->index, &cache->tunables, &cache->geometry);
     struct array_cache *old;
     struct sq_list doomed;
     sq_list_init(&doomed);

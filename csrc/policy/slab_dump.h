@@ -105,7 +105,7 @@ static int slab_geometry_describe(const sq_heap *heap, const struct sq_cache_spe
                   !is_classic);
     json_management(json, is_classic, &geometry);
     sq_json_unsigned(json, "free_limit_node0",
-                     slab_free_limit(heap->machine, 0, &tunables, &geometry));
+                     slab_free_limit(heap, 0, &tunables, &geometry));
     sq_json_integer(json, "shared_limit",
                     tunables.shared > 0 ? (int64_t)tunables.shared * tunables.batchcount
                                         : -1);
@@ -302,6 +302,41 @@ static void slab_dump(sq_cpu *cpu, sq_cache *base, struct sq_json *json)
         json_node(cpu, json, cache, cache->node[i]);
     sq_json_close(json);
     json_counters(json, cache);
+}
+
+/* ops->brief: [avail, touched] of each CPU; of each node slabs, free slabs, free objects,
+ * objects in the shared and in all alien arrays, jiffies to the next look of the reaper,
+ * and whether the free list was used. */
+static void slab_brief(sq_cpu *cpu, sq_cache *base, struct sq_json *json)
+{
+    struct slab_cache *cache = slab_cache_of(base);
+    const struct sq_topology *topology = &cpu->machine->topology;
+    int64_t now = (int64_t)(base->heap->clock_ms * SQ_HZ / 1000);
+    sq_json_open_array(json, "cpus");
+    for (uint32_t i = 0; i < topology->cpu_count; i++) {
+        sq_json_open_array(json, NULL);
+        sq_json_unsigned(json, NULL, slab_array_of(cache, i)->avail);
+        sq_json_unsigned(json, NULL, slab_array_of(cache, i)->touched);
+        sq_json_close(json);
+    }
+    sq_json_close(json);
+    sq_json_open_array(json, "nodes");
+    for (uint32_t i = 0; i < topology->node_count; i++) {
+        const struct slab_node *node = cache->node[i];
+        uint64_t alien_objects = 0;
+        for (uint32_t j = 0; j < topology->node_count; j++)
+            alien_objects += node->alien[j] ? alien_array(node->alien[j])->avail : 0;
+        sq_json_open_array(json, NULL);
+        sq_json_unsigned(json, NULL, node->total_slabs);
+        sq_json_unsigned(json, NULL, node->free_slabs);
+        sq_json_unsigned(json, NULL, node_free_objects(cpu, node));
+        sq_json_unsigned(json, NULL, node->shared ? node->shared->avail : 0);
+        sq_json_unsigned(json, NULL, alien_objects);
+        sq_json_integer(json, NULL, (int64_t)base->reap_jiffies[i] - now);
+        sq_json_unsigned(json, NULL, node->free_touched);
+        sq_json_close(json);
+    }
+    sq_json_close(json);
 }
 
 /* ---- steps ---- */

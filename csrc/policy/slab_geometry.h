@@ -258,13 +258,15 @@ static struct slab_tunables slab_tunables_for(const sq_heap *heap, uint32_t size
     return tunables;
 }
 
-static uint64_t slab_free_limit(const sq_machine *machine, uint32_t node,
+/* Free objects that a node may keep: a batch for each CPU that is online and one more, and
+ * a slab. */
+static uint64_t slab_free_limit(const sq_heap *heap, uint32_t node,
                                 const struct slab_tunables *tunables,
                                 const struct slab_geometry *geometry)
 {
-    return (1u + (uint64_t)machine->topology.cpus_on_node[node]) *
-               tunables->batchcount +
-           geometry->object_count;
+    uint64_t cpu_count =
+        heap->machine->topology.cpus_on_node[node] - heap->offline_on_node[node];
+    return (1 + cpu_count) * tunables->batchcount + geometry->object_count;
 }
 
 /* An alien array is small, and one entry when everything else is. */

@@ -209,7 +209,7 @@ static void slab_construct_objects(const struct slab_cache *cache,
     if (cache->base.constructor == NULL)
         return;
     for (uint32_t i = 0; i < cache->geometry.object_count; i++)
-        cache->base.constructor(slab_object_at(cache, slab, i));
+        cache->base.constructor(&cache->base, slab_object_at(cache, slab, i));
 }
 
 /* Offset of the next slab's colour on this node. Early releases use colour_next under

@@ -49,6 +49,10 @@
       "over free_limit the last free slabs go, after the batch and without the list "  \
       "lock; 0: the slab that became empty, at once (in 4.19)")                        \
     X(free_limit_first, 1, 0, 1,                                                       \
-      "retuning sets free_limit before the shared array is flushed (in 4.19)")
+      "retuning sets free_limit before the shared array is flushed (in 4.19)")         \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
 #endif

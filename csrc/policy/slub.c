@@ -18,6 +18,11 @@
  * Lock order: slab_lock (to 3.0) -> list_lock -> page allocator; get_partial takes
  * slab_lock inside list_lock by trying. A node's all_lock is innermost and alone.
  *
+ * Files: slub_geometry.h, slub_slab.h (structures), slub_node.h, slub_cpu.h,
+ * slub_partial.h, slub_refill.h, slub_paths.h (the paths, from inside out),
+ * slub_sheaf.h (sheaves that callers hold), slub_control.h, slub_dump.h, slub_check.h,
+ * slub_outside.h; here what is this policy's alone. `sheaves` is made of the same.
+ *
  * Releases: 2.6.24 to 6.18, one source; every difference is an option of slub_options.h
  * asked at the place where it matters. Compared object by object with recordings of
  * 2.6.25, 2.6.35, 4.19, 5.15, 6.1 and 6.18.
@@ -174,6 +179,7 @@ SQ_POLICY(slub) = {
     .cache_release = slub_cache_release,
     .flush_cpu = slub_flush_cpu,
     .shrink = slub_shrink,
+    .alignment = slub_alignment_of,
     .tune = slub_tune,
     .alloc = slub_alloc,
     .free = slub_free,

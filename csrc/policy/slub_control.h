@@ -50,6 +50,12 @@ slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t f
                         (flags & SQ_CACHE_STORE_USER) != 0, &rule);
 }
 
+/* ops->alignment */
+static uint32_t slub_alignment_of(const sq_heap *heap, const struct sq_cache_spec *spec)
+{
+    return slub_layout_of(heap, spec, spec->flags, false).align;
+}
+
 /* min_partial of a new cache: the larger the objects, the more slabs are kept. */
 static uint32_t slub_min_partial_of(const sq_heap *heap, uint32_t size)
 {
@@ -72,10 +78,10 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
     int32_t order;
     if (min_objects == 0)
         min_objects = slub_min_objects(heap->machine->topology.cpu_count);
-    order =
-        slub_order(size, min_objects, (uint32_t)SLUB_HEAP_OPTION(heap, slub_min_order),
-                   max_order, (enum slub_order_search)SLUB_HEAP_OPTION(heap, order_search),
-                   (uint32_t)SLUB_HEAP_OPTION(heap, slab_objects_max));
+    order = slub_order(size, min_objects,
+                       (uint32_t)SLUB_HEAP_OPTION(heap, slub_min_order), max_order,
+                       (enum slub_order_search)SLUB_HEAP_OPTION(heap, order_search),
+                       (uint32_t)SLUB_HEAP_OPTION(heap, slab_objects_max));
     if (few_order != 0 && (spec->flags & SQ_CACHE_KMALLOC) != 0 &&
         slub_order_objects(0, size) < min_objects) {
         order = (int32_t)sq_max_u64(max_order, few_order);
@@ -112,8 +118,9 @@ static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
                             spec->name, shape->layout.size,
                             SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX);
     shape->min_partial = slub_min_partial_of(heap, shape->layout.size);
-    shape->has_cpu_partial = SLUB_HEAP_OPTION(heap, slub_cpu_partial) != 0 && unit != 0 &&
-                             SLUB_HEAP_OPTION(heap, slab_cmpxchg) != 0 && !shape->is_debug;
+    shape->has_cpu_partial = SLUB_HEAP_OPTION(heap, slub_cpu_partial) != 0 &&
+                             unit != 0 && SLUB_HEAP_OPTION(heap, slab_cmpxchg) != 0 &&
+                             !shape->is_debug;
     if (shape->has_cpu_partial) {
         shape->cpu_partial = slub_cpu_partial_objects(shape->layout.size,
                                                       unit == SLUB_CPU_PARTIAL_SLABS);
@@ -142,8 +149,9 @@ static void slub_print_geometry(const sq_heap *heap, const struct sq_cache_spec 
     sq_json_unsigned(json, "objsize", spec->size);
     sq_json_unsigned(json, "size", shape->layout.size);
     sq_json_unsigned(json, "align",
-                     SLUB_HEAP_OPTION(heap, align_is_as_asked) != 0 ? spec->align
-                                                               : shape->layout.align);
+                     SLUB_HEAP_OPTION(heap, align_is_as_asked) != 0
+                         ? spec->align
+                         : shape->layout.align);
     sq_json_unsigned(json, "order", shape->order);
     sq_json_unsigned(json, "pages", UINT64_C(1) << shape->order);
     sq_json_unsigned(json, "num", shape->objects);
@@ -156,16 +164,17 @@ static void slub_print_geometry(const sq_heap *heap, const struct sq_cache_spec 
     sq_json_unsigned(json, "fp_offset", shape->layout.fp_offset);
     sq_json_unsigned(json, "inuse", shape->layout.inuse);
     sq_json_unsigned(json, "red_left_pad", shape->layout.red_left_pad);
-    sq_json_integer(json, "defrag_ratio", SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio));
+    sq_json_integer(json, "defrag_ratio",
+                    SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio));
 }
 
 static void slub_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
-    uint64_t size_min = UINT64_C(1)
-                        << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_min_size);
-    uint64_t size_max = UINT64_C(1)
-                        << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_max_size);
+    uint64_t size_min =
+        UINT64_C(1) << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_min_size);
+    uint64_t size_max =
+        UINT64_C(1) << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_max_size);
     uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
     *shape = (struct sq_kmalloc_shape){
         .size_min = size_min,
@@ -253,7 +262,7 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
     cache->remote_node_defrag_ratio =
         (uint32_t)SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio);
     slub_cache_set_debug(cache, shape, spec);
-    sq_lock_init(&cache->held_lock, SQ_LOCK_META);
+    sq_lock_init(&cache->held_lock, SQ_LOCK_BOOK);
     sq_list_init(&cache->held);
 }
 
@@ -320,8 +329,8 @@ static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
         while (node->all_first != 0)
             slub_slab_discard(cpu, cache, slub_frame(cpu->machine, node->all_first));
     }
-    SQ_LIST_EACH_SAFE(link, following, &cache->held)
-    sq_meta_free(cpu, SQ_LIST_ENTRY(link, struct sq_sheaf, link));
+    SQ_LIST_EACH_SAFE (link, following, &cache->held)
+        sq_meta_free(cpu, SQ_LIST_ENTRY(link, struct sq_sheaf, link));
     slub_free_parts(cpu, cache);
 }
 
@@ -345,8 +354,8 @@ static void slub_flush_request(sq_cpu *target, void *argument)
 /* What a policy on top of SLUB does before the lists of a node are gone through. */
 typedef void slub_shrink_hook(sq_cpu *cpu, struct slub_cache *cache, uint32_t node);
 
-/* The node part of kmem_cache_shrink, after all CPUs were emptied. Returns whether slabs
- * are left (since 4.x; before that 0). `by_use`: see slub_node_shrink. */
+/* The node part of kmem_cache_shrink, after all CPUs were emptied. Returns whether
+ * slabs are left (since 4.x; before that 0). `by_use`: see slub_node_shrink. */
 static int slub_shrink_nodes(sq_cpu *cpu, struct slub_cache *cache,
                              slub_shrink_hook *before_node, struct sq_list *by_use)
 {

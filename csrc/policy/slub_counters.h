@@ -1,6 +1,6 @@
 /*
- * The counters of SLUB under the names of SLUB_STATS, in the order of 6.18, which has all
- * of them. Releases before sheaves never count those of sheaves.
+ * The counters of SLUB under the names of SLUB_STATS, in the order of 6.18, which has
+ * all of them. Releases before sheaves never count those of sheaves.
  */
 #ifndef SLUB_COUNTERS_H
 #define SLUB_COUNTERS_H
@@ -16,8 +16,7 @@
     X(FREE_SLOWPATH, "free_slowpath", "put on a slab that is not this CPU's")          \
     X(FREE_FROZEN, "free_frozen", "slow free to a slab that a CPU owns")               \
     X(FREE_ADD_PARTIAL, "free_add_partial", "slab put on a node's partial list")       \
-    X(FREE_REMOVE_PARTIAL, "free_remove_partial",                                      \
-      "emptied slab taken off that list")                                              \
+    X(FREE_REMOVE_PARTIAL, "free_remove_partial", "emptied slab taken off that list")  \
     X(ALLOC_FROM_PARTIAL, "alloc_from_partial", "CPU slab taken from a node's list")   \
     X(ALLOC_SLAB, "alloc_slab", "CPU slab made from new pages")                        \
     X(ALLOC_REFILL, "alloc_refill", "took what was freed to the CPU slab meanwhile")   \
@@ -46,8 +45,7 @@
     X(BARN_GET_FAIL, "barn_get_fail", "the barn had no full sheaf")                    \
     X(BARN_PUT, "barn_put", "full sheaf put into the barn")                            \
     X(BARN_PUT_FAIL, "barn_put_fail", "the barn could not take a full sheaf")          \
-    X(SHEAF_PREFILL_FAST, "sheaf_prefill_fast",                                        \
-      "prefilled sheaf was the CPU's spare")                                           \
+    X(SHEAF_PREFILL_FAST, "sheaf_prefill_fast", "prefilled sheaf was the CPU's spare") \
     X(SHEAF_PREFILL_SLOW, "sheaf_prefill_slow",                                        \
       "prefilled sheaf from the barn, or made")                                        \
     X(SHEAF_PREFILL_OVERSIZE, "sheaf_prefill_oversize",                                \

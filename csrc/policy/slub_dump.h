@@ -58,8 +58,8 @@ static void slub_print_slab_list(sq_cpu *cpu, const struct slub_cache *cache,
 
 /* ---- describe, dump, row ---- */
 
-/* What is said of a cache when it is made; `sheaf_capacity` is -1 for releases that know
- * none. */
+/* What is said of a cache when it is made; `sheaf_capacity` is -1 for releases that
+ * know none. */
 static void slub_print_cache(const struct slub_cache *cache, int64_t sheaf_capacity,
                              struct sq_json *json)
 {
@@ -80,7 +80,8 @@ static void slub_print_cache(const struct slub_cache *cache, int64_t sheaf_capac
                                slub_tunable(&cache->cpu_partial_slabs), json);
     sq_json_unsigned(json, "min_partial", slub_tunable(&cache->min_partial));
     sq_json_unsigned(json, "fp_offset", cache->fp_offset);
-    sq_json_unsigned(json, "inuse", cache->inuse);
+    sq_json_unsigned(json, "inuse",
+                     sq_max_u64(cache->inuse, sq_align_up(base->object_size, 8)));
     sq_json_unsigned(json, "remote_node_defrag_ratio",
                      slub_tunable(&cache->remote_node_defrag_ratio));
     if (sheaf_capacity >= 0)
@@ -151,8 +152,7 @@ static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t
     sq_json_unsigned(json, "nr_slabs", node->slab_count);
     sq_json_unsigned(json, "total_objects", node->object_total);
     sq_json_open_array(json, "partial");
-    SQ_LIST_EACH(link, &node->partial)
-    {
+    SQ_LIST_EACH (link, &node->partial) {
         const struct sq_page *page = slub_page_of_link(link);
         struct slub_word word = slub_load(cpu, page);
         sq_json_open_array(json, NULL);
@@ -165,8 +165,8 @@ static void slub_dump_node(sq_cpu *cpu, const struct slub_cache *cache, uint32_t
     sq_json_close(json);
     if (!sq_list_is_empty(&node->full)) {
         sq_json_open_array(json, "full");
-        SQ_LIST_EACH(link, &node->full)
-        sq_json_unsigned(json, NULL, slub_page_of_link(link)->serial);
+        SQ_LIST_EACH (link, &node->full)
+            sq_json_unsigned(json, NULL, slub_page_of_link(link)->serial);
         sq_json_close(json);
     }
 }
@@ -193,8 +193,7 @@ static void slub_dump_held(const struct slub_cache *cache, struct sq_json *json)
     if (sq_list_is_empty(&cache->held))
         return;
     sq_json_open_array(json, "handles");
-    SQ_LIST_EACH(link, &cache->held)
-    {
+    SQ_LIST_EACH (link, &cache->held) {
         const struct sq_sheaf *sheaf = SQ_LIST_ENTRY(link, struct sq_sheaf, link);
         sq_json_open_array(json, NULL);
         sq_json_unsigned(json, NULL, sheaf->handle);
@@ -281,8 +280,8 @@ static void slub_row_own(sq_cpu *cpu, const struct slub_cache *cache,
     slub_row_node(cpu, cache->node[cpu->node], json);
 }
 
-/* The columns of SLUB: SLUB_ROW_COLUMNS, and the objects of cpu partial lists that count
- * them. */
+/* The columns of SLUB: SLUB_ROW_COLUMNS, and the objects of cpu partial lists that
+ * count them. */
 static void slub_row_all(sq_cpu *cpu, const struct slub_cache *cache,
                          const struct sq_object_place *place, bool slab_is_free,
                          struct sq_json *json)
@@ -337,8 +336,7 @@ static void slub_usage_node(sq_cpu *cpu, const struct slub_cache *cache,
         usage->object_allocated += slub_load(cpu, page).inuse;
         number = slub_slab_of(page)->all_next;
     }
-    SQ_LIST_EACH(link, &node->partial)
-    {
+    SQ_LIST_EACH (link, &node->partial) {
         struct slub_word word = slub_load(cpu, slub_page_of_link(link));
         free_partial += word.objects - word.inuse;
     }
@@ -364,8 +362,8 @@ static void slub_usage(sq_cpu *cpu, sq_cache *base, struct sq_cache_usage *usage
                 cpu->machine, cache, local->slab, slub_load(cpu, local->slab).objects,
                 local->free.first);
     }
-    SQ_LIST_EACH(link, &cache->held)
-    usage->object_queued += SQ_LIST_ENTRY(link, struct sq_sheaf, link)->size;
+    SQ_LIST_EACH (link, &cache->held)
+        usage->object_queued += SQ_LIST_ENTRY(link, struct sq_sheaf, link)->size;
     usage->object_allocated -= usage->object_queued;
 }
 

@@ -158,7 +158,7 @@ static void slub_setup_object(sq_cpu *cpu, const struct slub_cache *cache, void 
     if (cache->base.is_debug)
         slub_debug_new_object(cpu, cache, object);
     if (cache->base.constructor != NULL)
-        cache->base.constructor(object);
+        cache->base.constructor(&cache->base, object);
 }
 
 /* CONFIG_SLAB_FREELIST_RANDOM: chain all objects in the cache's random order, begun at
@@ -267,8 +267,7 @@ static void slub_shrink_promote(sq_cpu *cpu, struct slub_node *node,
     struct sq_list promoted[SLUB_SHRINK_PROMOTE_MAX];
     for (uint32_t i = 0; i < SLUB_SHRINK_PROMOTE_MAX; i++)
         sq_list_init(&promoted[i]);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial)
-    {
+    SQ_LIST_EACH_SAFE (link, following, &node->partial) {
         struct sq_page *page = slub_page_of_link(link);
         struct slub_word word = slub_load(cpu, page);
         uint32_t free_count = word.objects - word.inuse;
@@ -295,8 +294,7 @@ static void slub_shrink_sort(sq_cpu *cpu, struct slub_cache *cache,
     uint32_t count = cache->base.slab_object_count;
     for (uint32_t i = 0; i < count; i++)
         sq_list_init(&by_use[i]);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial)
-    {
+    SQ_LIST_EACH_SAFE (link, following, &node->partial) {
         struct sq_page *page = slub_page_of_link(link);
         uint32_t inuse = slub_load(cpu, page).inuse;
         if (inuse == 0 && slub_slab_try_lock(cpu, cache, page)) {
@@ -326,8 +324,7 @@ static void slub_node_shrink(sq_cpu *cpu, struct slub_cache *cache,
         slub_shrink_sort(cpu, cache, node, by_use, &empty);
     sq_lock_release(cpu, &node->list_lock);
     sq_irq_restore(cpu);
-    SQ_LIST_EACH_SAFE(link, following, &empty)
-    {
+    SQ_LIST_EACH_SAFE (link, following, &empty) {
         sq_list_unlink(link);
         slub_slab_discard(cpu, cache, slub_page_of_link(link));
     }

@@ -28,7 +28,7 @@ enum slub_cpu_partial_unit {
     SLUB_CPU_PARTIAL_SLABS = 2,   /* 5.16 on */
 };
 
-#define SQ_SLUB_CORE_OPTIONS(X)                                                         \
+#define SQ_SLUB_CORE_OPTIONS(X)                                                        \
     X(slub_max_order, 3, 0, 10, "largest order tried (kernel: slub_max_order)")        \
     X(slub_min_order, 0, 0, 10, "smallest order (kernel: slub_min_order)")             \
     X(slub_min_objects, 0, 0, 65535,                                                   \
@@ -111,11 +111,16 @@ enum slub_cpu_partial_unit {
       "cpu_partial_node and cpu_partial_drain are counted (by 3.16)")                  \
     X(bulk_statistics, 0, 0, 1, "bulk calls count objects in the fast-path counters")  \
     X(bulk_free_reversed, 0, 0, 1,                                                     \
-      "a bulk free hands on the objects of a slab last first (6.18)")
+      "a bulk free hands on the objects of a slab last first (6.18)")                  \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
-/* All of them: those above, which policies on top of SLUB have too, and SLUB's alone. */
+/* All of them: those above, which policies on top of SLUB have too, and SLUB's alone.
+ */
 #define SQ_SLUB_OPTIONS(X)                                                             \
-    SQ_SLUB_CORE_OPTIONS(X)                                                             \
+    SQ_SLUB_CORE_OPTIONS(X)                                                            \
     X(sheaf_columns, 0, 0, 1,                                                          \
       "say what 6.18 says of sheaves, of which caches of this policy have none")
 

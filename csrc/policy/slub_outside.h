@@ -1,8 +1,9 @@
 /*
  * The part of check() that looks at objects outside of slabs: those in sheaves. For its
- * slab such an object is in use. Every one must be an object of the cache, must be in one
- * sheaf only, and must not be free in its slab besides. All are gathered in memory of the
- * host, sorted by address, and each free object of each slab is looked for among them.
+ * slab such an object is in use. Every one must be an object of the cache, must be in
+ * one sheaf only, and must not be free in its slab besides. All are gathered in memory
+ * of the host, sorted by address, and each free object of each slab is looked for among
+ * them.
  */
 #ifndef SLUB_OUTSIDE_H
 #define SLUB_OUTSIDE_H
@@ -34,8 +35,8 @@ static bool slub_outside_is_sheaf(const struct slub_outside *outside,
         sheaf->capacity > SLUB_SHEAF_CAPACITY_MAX || sheaf->size > sheaf->capacity)
         return false;
     end = (const char *)&sheaf->object[sheaf->capacity] - 1;
-    return sq_machine_owns(machine, end) && sq_node_of_address(machine, end) ==
-                                                sq_node_of_address(machine, sheaf);
+    return sq_machine_owns(machine, end) &&
+           sq_node_of_address(machine, end) == sq_node_of_address(machine, sheaf);
 }
 
 /* Note the objects of one sheaf. */
@@ -159,8 +160,7 @@ static int slub_outside_check_slabs(const struct slub_outside *outside)
 static int slub_outside_check(struct slub_outside *outside)
 {
     uint64_t held;
-    int status =
-        slub_outside_add_list(outside, &outside->checker->cache->held, &held);
+    int status = slub_outside_add_list(outside, &outside->checker->cache->held, &held);
     if (status == SQ_OK)
         status = slub_outside_check_objects(outside);
     if (status == SQ_OK && outside->count > 0)

@@ -119,8 +119,7 @@ static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cac
     if (sq_load_relaxed(cpu, &node->partial_count) == 0)
         return NULL;
     sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH_SAFE(link, following, &node->partial)
-    {
+    SQ_LIST_EACH_SAFE (link, following, &node->partial) {
         struct sq_page *page = slub_page_of_link(link);
         struct slub_word word;
         if (slub_takes_single(cache)) {

@@ -311,8 +311,9 @@ static inline void slub_kmalloc_note(sq_cpu *cpu, const sq_cache *base, void *ob
 
 /* ---- bulk ---- */
 
-#define SLUB_BULK_LOOKAHEAD 3u /* other slabs' objects looked past, as in the kernel   \
-                                */
+#define SLUB_BULK_LOOKAHEAD                                                            \
+    3u /* other slabs' objects looked past, as in the kernel                           \
+        */
 
 static void slub_swap(void **a, void **b)
 {
@@ -360,7 +361,8 @@ static void slub_put_bulk(sq_cpu *cpu, struct slub_cache *cache, size_t count,
         count = slub_free_some(cpu, cache, false, count, objects);
 }
 
-/* kmem_cache_free_bulk: releases whose free hook walks each chain hand it on reversed. */
+/* kmem_cache_free_bulk: releases whose free hook walks each chain hand it on reversed.
+ */
 static void slub_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **objects)
 {
     struct slub_cache *cache = (struct slub_cache *)base;

@@ -1,24 +1,25 @@
 /*
  * Sheaves of SLUB's own: arrays of objects that a caller had filled for it. 6.18 gives
- * one to callers of any cache (kmem_cache_prefill_sheaf). A cache that has no sheaves, or
- * smaller ones, makes one of the size asked for, which ends when it is returned; such a
- * sheaf is called private here. All that callers hold are chained in their cache, so that
- * check() and the release of a cache find them; the chain is ours.
+ * one to callers of any cache (kmem_cache_prefill_sheaf). A cache that has no sheaves,
+ * or smaller ones, makes one of the size asked for, which ends when it is returned;
+ * such a sheaf is called private here. All that callers hold are chained in their
+ * cache, so that check() and the release of a cache find them; the chain is ours.
  */
 #ifndef SLUB_SHEAF_H
 #define SLUB_SHEAF_H
 
 #include "policy/slub_paths.h"
 
-#define SLUB_SHEAF_CAPACITY_MAX (1u << 18) /* pointers in a block of half the largest */
+#define SLUB_SHEAF_CAPACITY_MAX (1u << 18) /* pointers in a block of half the largest  \
+                                            */
 
 /* An empty sheaf of `capacity` objects on the CPU's node, or NULL. */
 static struct sq_sheaf *slub_sheaf_new(sq_cpu *cpu, uint32_t capacity)
 {
     struct sq_sheaf *sheaf = NULL;
     if (capacity <= SLUB_SHEAF_CAPACITY_MAX)
-        sheaf = sq_meta_alloc(cpu, sizeof(*sheaf) + sizeof(void *) * capacity,
-                              cpu->node);
+        sheaf =
+            sq_meta_alloc(cpu, sizeof(*sheaf) + sizeof(void *) * capacity, cpu->node);
     if (sheaf == NULL)
         return NULL;
     sq_list_init(&sheaf->link);
@@ -62,6 +63,7 @@ static bool slub_sheaf_fill(sq_cpu *cpu, struct slub_cache *cache, uint32_t flag
     if (slub_alloc_bulk(cpu, &cache->base, flags, missing,
                         &sheaf->object[sheaf->size]) != missing)
         return false;
+    sq_touch_write(cpu, &sheaf->object[sheaf->size], missing * sizeof(void *));
     sheaf->size = sheaf->capacity;
     return true;
 }
@@ -73,6 +75,7 @@ static void slub_sheaf_flush(sq_cpu *cpu, struct slub_cache *cache,
     if (sheaf->size == 0)
         return;
     sq_count_by(cpu, &cache->base, SLUB_SHEAF_FLUSH, sheaf->size);
+    sq_touch_read(cpu, sheaf->object, sheaf->size * sizeof(void *));
     slub_put_bulk(cpu, cache, sheaf->size, sheaf->object);
     sheaf->size = 0;
 }
@@ -105,8 +108,8 @@ static void *slub_sheaf_alloc(sq_cpu *cpu, sq_cache *base, struct sq_sheaf *shea
     return sheaf->object[--sheaf->size];
 }
 
-/* As far as the sheaf is large enough it is filled; else the policy prefills another and
- * takes this one back. */
+/* As far as the sheaf is large enough it is filled; else the policy prefills another
+ * and takes this one back. */
 static int slub_sheaf_refill(sq_cpu *cpu, sq_cache *base, uint32_t flags,
                              struct sq_sheaf **held, uint32_t count)
 {

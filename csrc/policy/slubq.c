@@ -418,6 +418,14 @@ static int slubq_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
     return 0;
 }
 
+static uint32_t slubq_alignment(const sq_heap *heap, const struct sq_cache_spec *spec)
+{
+    (void)heap;
+    return slub_alignment(spec->size, spec->align,
+                          (spec->flags & SQ_CACHE_HWCACHE_ALIGN) != 0,
+                          SLUB_ALIGN_HALVED_LINE);
+}
+
 SQ_POLICY(slubq) = {
     .name = "slub+q",
     .machine = SQ_MACHINE_NAME,
@@ -430,6 +438,7 @@ SQ_POLICY(slubq) = {
     .cache_release = slubq_cache_release,
     .flush_cpu = slubq_flush_cpu,
     .shrink = slubq_shrink,
+    .alignment = slubq_alignment,
     .tune = slubq_tune,
     .alloc = slubq_alloc,
     .free = slubq_free,

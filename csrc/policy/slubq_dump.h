@@ -79,7 +79,9 @@ static void slubq_describe_geometry(const struct slubq_cache *cache,
     sq_json_unsigned(json, "min_order", cache->min_order);
     sq_json_unsigned(json, "min_num", cache->min_order_objects);
     sq_json_unsigned(json, "min_partial", slubq_tunable(&cache->min_partial));
-    sq_json_unsigned(json, "inuse", cache->inuse);
+    sq_json_unsigned(
+        json, "inuse",
+        sq_max_u64(cache->inuse, sq_align_up(cache->base.object_size, sizeof(void *))));
     sq_json_unsigned(json, "queue", cache->queue_size);
     sq_json_unsigned(json, "batch", cache->batch);
 }

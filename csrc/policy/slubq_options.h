@@ -55,6 +55,10 @@
     X(kmalloc_min_size, 8, 8, 256,                                                     \
       "smallest kmalloc cache, bytes; rounded up to a power of two")                   \
     X(kmalloc_max_size, 8192, 2048, 33554432,                                          \
-      "largest kmalloc cache, bytes; above, pages; rounded down to a power of two")
+      "largest kmalloc cache, bytes; above, pages; rounded down to a power of two")   \
+    X(slab_nomerge, 1, 0, 1,                                                           \
+      "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
+    X(kmalloc_nomerge, 1, 0, 1,                                                        \
+      "no cache is merged into a kmalloc cache (since those may be copied to users)")
 
 #endif

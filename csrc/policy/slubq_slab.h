@@ -103,7 +103,7 @@ static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
         uint32_t objects = slubq_slab_objects(cache, page);
         sq_touch_write(cpu, object, (size_t)objects * cache->base.size);
         for (uint32_t i = 0; i < objects; i++, object += cache->base.size)
-            cache->base.constructor(object);
+            cache->base.constructor(&cache->base, object);
     }
     sq_slab_note_new(cpu, &cache->base, page);
     slubq_chain_link(cpu, cache, page);

@@ -19,15 +19,34 @@ static struct core_state *state_of(PyObject *object)
 
 /* ---- arguments ---- */
 
-/* Become the CPU that a call names; NULL with ParameterError if there is none. */
-sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu)
+/* 0, or -1 with ParameterError if the machine has no such CPU. */
+static int check_cpu(struct core_state *state, const sq_machine *machine, long cpu)
 {
-    if (cpu < 0 || cpu >= (long)machine->topology.cpu_count) {
-        PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u", cpu,
-                     machine->topology.cpu_count - 1);
+    if (cpu >= 0 && cpu < (long)machine->topology.cpu_count)
+        return 0;
+    PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u", cpu,
+                 machine->topology.cpu_count - 1);
+    return -1;
+}
+
+sq_cpu *core_enter_cpu(struct core_state *state, allocator_object *allocator, long cpu)
+{
+    sq_machine *machine = allocator->machine;
+    if (check_cpu(state, machine, cpu) < 0)
+        return NULL;
+    if (allocator->heap->cpu_is_offline[cpu]) {
+        PyErr_Format(state->parameter_error,
+                     "cpu is %ld, which is offline: accepted are CPUs that are online",
+                     cpu);
         return NULL;
     }
     return core_wait_for_cpu(machine, (uint32_t)cpu);
+}
+
+sq_cpu *core_enter_any_cpu(allocator_object *allocator)
+{
+    return allocator->machine->ops->cpu_enter(allocator->machine,
+                                              sq_heap_first_online_cpu(allocator->heap));
 }
 
 void core_leave_cpu(sq_cpu *cpu)
@@ -35,7 +54,7 @@ void core_leave_cpu(sq_cpu *cpu)
     cpu->machine->ops->cpu_leave(cpu);
 }
 
-int core_check_node(struct core_state *state, const sq_machine *machine, long node)
+static int check_node(struct core_state *state, const sq_machine *machine, long node)
 {
     if (node >= -1 && node < (long)machine->topology.node_count)
         return 0;
@@ -45,6 +64,49 @@ int core_check_node(struct core_state *state, const sq_machine *machine, long no
     return -1;
 }
 
+/* 0, or -1 with ParameterError: a mode that there is, and nodes of the machine. */
+static int make_memory_policy(struct core_state *state, const sq_machine *machine,
+                              long mode, unsigned long nodes,
+                              struct sq_memory_policy *policy)
+{
+    unsigned long all = (1ul << machine->topology.node_count) - 1;
+    if (mode < 0 || mode >= SQ_MEMORY_MODE_COUNT ||
+        (mode != SQ_MEMORY_LOCAL && (nodes == 0 || nodes > all))) {
+        PyErr_Format(state->parameter_error,
+                     "memory policy is %ld of nodes 0x%lx: accepted are 0 to %d and some "
+                     "of the nodes 0x%lx",
+                     mode, nodes, SQ_MEMORY_MODE_COUNT - 1, all);
+        return -1;
+    }
+    policy->mode = (enum sq_memory_mode)mode;
+    policy->nodes = (uint32_t)nodes;
+    return 0;
+}
+
+int core_make_request(struct core_state *state, const allocator_object *allocator,
+                      long cpu, long node, long mode, unsigned long nodes,
+                      struct core_request *request)
+{
+    request->cpu = cpu;
+    request->node = node;
+    request->policy = allocator->memory_policy;
+    if (check_node(state, allocator->machine, node) < 0)
+        return -1;
+    return mode < 0 ? 0
+                    : make_memory_policy(state, allocator->machine, mode, nodes,
+                                         &request->policy);
+}
+
+void *core_allocate(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
+                    size_t bytes, const struct core_request *request)
+{
+    if (request->node != SQ_NODE_ANY)
+        return sq_alloc_on_node(cpu, allocator->heap, cache, bytes,
+                                (int32_t)request->node, 0);
+    return sq_alloc_by_policy(cpu, allocator->heap, cache, bytes, &request->policy,
+                              &allocator->interleave_turn);
+}
+
 PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, long node)
 {
     if (node >= 0)
@@ -52,14 +114,15 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
                      "no memory for %s: node %ld and its fallback nodes are full", what,
                      node);
     else
-        PyErr_Format(state->out_of_memory, "no memory for %s: every node is full", what);
+        PyErr_Format(state->out_of_memory,
+                     "no memory for %s: every node that may be used is full", what);
     return NULL;
 }
 
 /* Refuse an address that `owner` did not hand out or that is free already, naming what it
  * is. `cache` is NULL for kmalloc. */
 int core_check_address(struct core_state *state, allocator_object *allocator,
-                         sq_cache *cache, unsigned long long address)
+                       sq_cache *cache, unsigned long long address)
 {
     void *memory = (void *)(uintptr_t)address;
     const void *owner = sq_ledger_owner(&allocator->ledger, memory);
@@ -127,9 +190,11 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     self->panics = panics;
     self->reports_told = 0;
     memset(&self->ledger, 0, sizeof(self->ledger));
+    self->memory_policy = (struct sq_memory_policy){SQ_MEMORY_LOCAL, 0};
+    self->interleave_turn = 0;
     self->machine_object = Py_NewRef(machine_object);
     self->machine = machine;
-    cpu = core_enter_cpu(state, machine, 0);
+    cpu = machine->ops->cpu_enter(machine, 0);
     status = sq_heap_create_debug(cpu, ops, &options, debug, &self->heap, &error);
     core_leave_cpu(cpu);
     PyObject_GC_Track((PyObject *)self);
@@ -153,7 +218,7 @@ static void allocator_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->heap != NULL) {
-        sq_cpu *cpu = self->machine->ops->cpu_enter(self->machine, 0);
+        sq_cpu *cpu = core_enter_any_cpu(self);
         sq_heap_destroy(cpu, self->heap);
         core_leave_cpu(cpu);
     }
@@ -174,9 +239,14 @@ static PyObject *allocator_create_cache(PyObject *object, PyObject *args)
     cache_object *cache;
     sq_cpu *cpu;
     int status;
-    if (!PyArg_ParseTuple(args, "sKKII:create_cache", &spec.name, &size, &align,
-                          &spec.flags, &spec.sheaf_capacity))
+    Py_ssize_t pattern_bytes = 0;
+    if (!PyArg_ParseTuple(args, "sKKII|z#:create_cache", &spec.name, &size, &align,
+                          &spec.flags, &spec.sheaf_capacity, &spec.pattern,
+                          &pattern_bytes))
         return NULL;
+    /* More than an object can have is refused by the heap, whatever the number is. */
+    spec.pattern_bytes =
+        pattern_bytes > INT32_MAX ? INT32_MAX : (uint32_t)pattern_bytes;
     spec.size = size;
     spec.align = align;
     cache = PyObject_GC_New(cache_object, type);
@@ -185,7 +255,7 @@ static PyObject *allocator_create_cache(PyObject *object, PyObject *args)
     cache->allocator = NULL;
     cache->cache = NULL;
     cache->name = PyUnicode_FromString(spec.name);
-    cpu = core_enter_cpu(state, self->machine, 0);
+    cpu = core_enter_any_cpu(self);
     status = sq_heap_create_cache(cpu, self->heap, &spec, &cache->cache, &error);
     core_leave_cpu(cpu);
     if (status == SQ_OK)
@@ -203,24 +273,58 @@ static PyObject *allocator_kmalloc(PyObject *object, PyObject *args)
     allocator_object *self = (allocator_object *)object;
     struct core_state *state = state_of(object);
     unsigned long long size;
-    long cpu_index, node;
+    unsigned long nodes = 0;
+    long cpu_index, node, mode = -1;
+    struct core_request request;
     sq_cpu *cpu;
     void *memory;
-    if (!PyArg_ParseTuple(args, "lKl:kmalloc", &cpu_index, &size, &node) ||
-        core_check_node(state, self->machine, node) < 0)
+    if (!PyArg_ParseTuple(args, "lKl|lk:kmalloc", &cpu_index, &size, &node, &mode,
+                          &nodes) ||
+        core_make_request(state, self, cpu_index, node, mode, nodes, &request) < 0)
         return NULL;
     if (!sq_ledger_reserve(&self->ledger, 1))
         return PyErr_NoMemory();
-    cpu = core_enter_cpu(state, self->machine, cpu_index);
+    cpu = core_enter_cpu(state, self, cpu_index);
     if (cpu == NULL)
         return NULL;
-    memory = self->heap->ops->kmalloc(cpu, self->heap, size, (int32_t)node, 0);
+    memory = core_allocate(self, cpu, NULL, size, &request);
     core_leave_cpu(cpu);
     if (memory == NULL)
         return core_raise_out_of_memory(state, "kmalloc", node);
     core_hold(self, memory, self->heap);
     if (core_panic(state, self) < 0)
         return NULL;
+    return PyLong_FromUnsignedLongLong((uintptr_t)memory);
+}
+
+/* nil allocates, size 0 frees. A block that moves is allocated and freed by this CPU. */
+static PyObject *allocator_krealloc(PyObject *object, PyObject *args)
+{
+    allocator_object *self = (allocator_object *)object;
+    struct core_state *state = state_of(object);
+    unsigned long long address, size;
+    long cpu_index, node;
+    sq_cpu *cpu;
+    void *old, *memory;
+    if (!PyArg_ParseTuple(args, "lKKl:krealloc", &cpu_index, &address, &size, &node) ||
+        check_node(state, self->machine, node) < 0)
+        return NULL;
+    if (address != 0 && core_check_address(state, self, NULL, address) < 0)
+        return NULL;
+    if (!sq_ledger_reserve(&self->ledger, 1))
+        return PyErr_NoMemory();
+    cpu = core_enter_cpu(state, self, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    old = (void *)(uintptr_t)address;
+    memory = sq_heap_krealloc(cpu, self->heap, old, size, (int32_t)node, 0);
+    core_leave_cpu(cpu);
+    if (memory == NULL && (size != 0 || old == NULL))
+        return core_raise_out_of_memory(state, "krealloc", node);
+    if (memory != old && old != NULL)
+        sq_ledger_remove(&self->ledger, old);
+    if (memory != old && memory != NULL)
+        sq_ledger_add(&self->ledger, memory, self->heap);
     return PyLong_FromUnsignedLongLong((uintptr_t)memory);
 }
 
@@ -243,7 +347,7 @@ static PyObject *allocator_kfree(PyObject *object, PyObject *args)
         Py_RETURN_NONE;
     if (core_check_address(state, self, NULL, address) < 0)
         return NULL;
-    cpu = core_enter_cpu(state, self->machine, cpu_index);
+    cpu = core_enter_cpu(state, self, cpu_index);
     if (cpu == NULL)
         return NULL;
     sq_ledger_remove(&self->ledger, (void *)(uintptr_t)address);
@@ -270,7 +374,7 @@ static PyObject *allocator_caches(PyObject *object, PyObject *args)
     sq_cpu *cpu;
     if (!PyArg_ParseTuple(args, "|p:caches", &with_state))
         return NULL;
-    cpu = core_enter_cpu(state_of(object), self->machine, 0);
+    cpu = core_enter_any_cpu(self);
     sq_json_init(&json);
     sq_json_open_array(&json, NULL);
     SQ_LIST_EACH(link, &self->heap->caches)
@@ -306,7 +410,7 @@ static PyObject *allocator_check(PyObject *object, PyObject *unused)
     struct core_state *state = state_of(object);
     struct sq_error error;
     int status = SQ_OK;
-    sq_cpu *cpu = core_enter_cpu(state, self->machine, 0);
+    sq_cpu *cpu = core_enter_any_cpu(self);
     (void)unused;
     SQ_LIST_EACH(link, &self->heap->caches)
     {
@@ -424,12 +528,98 @@ static PyObject *allocator_set_call_site(PyObject *object, PyObject *args)
     sq_cpu *cpu;
     if (!PyArg_ParseTuple(args, "lK:set_call_site", &cpu_index, &site))
         return NULL;
-    cpu = core_enter_cpu(state_of(object), self->machine, cpu_index);
+    cpu = core_enter_cpu(state_of(object), self, cpu_index);
     if (cpu == NULL)
         return NULL;
     self->heap->call_site[cpu->index] = site;
     core_leave_cpu(cpu);
     Py_RETURN_NONE;
+}
+
+/* ---- memory policy, CPUs, time ---- */
+
+static PyObject *allocator_set_memory_policy(PyObject *object, PyObject *args)
+{
+    allocator_object *self = (allocator_object *)object;
+    unsigned long nodes;
+    long mode;
+    if (!PyArg_ParseTuple(args, "lk:set_memory_policy", &mode, &nodes) ||
+        make_memory_policy(state_of(object), self->machine, mode, nodes,
+                           &self->memory_policy) < 0)
+        return NULL;
+    self->interleave_turn = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *allocator_offline_cpu(PyObject *object, PyObject *argument)
+{
+    allocator_object *self = (allocator_object *)object;
+    struct core_state *state = state_of(object);
+    long cpu_index = PyLong_AsLong(argument);
+    struct sq_error error;
+    sq_cpu *cpu;
+    int status;
+    if (PyErr_Occurred())
+        return NULL;
+    cpu = core_enter_cpu(state, self, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    status = sq_heap_offline_cpu(cpu, self->heap, &error);
+    core_leave_cpu(cpu);
+    if (status != SQ_OK)
+        return core_raise(state, &error);
+    Py_RETURN_NONE;
+}
+
+static PyObject *allocator_online_cpu(PyObject *object, PyObject *argument)
+{
+    allocator_object *self = (allocator_object *)object;
+    struct core_state *state = state_of(object);
+    long cpu_index = PyLong_AsLong(argument);
+    sq_cpu *cpu;
+    if (PyErr_Occurred() || check_cpu(state, self->machine, cpu_index) < 0)
+        return NULL;
+    if (!self->heap->cpu_is_offline[cpu_index])
+        return PyErr_Format(state->parameter_error,
+                            "cpu is %ld, which is online: accepted are CPUs that are "
+                            "offline",
+                            cpu_index);
+    cpu = self->machine->ops->cpu_enter(self->machine, (uint32_t)cpu_index);
+    sq_heap_online_cpu(cpu, self->heap);
+    core_leave_cpu(cpu);
+    Py_RETURN_NONE;
+}
+
+static PyObject *allocator_online_cpus(PyObject *object, PyObject *unused)
+{
+    allocator_object *self = (allocator_object *)object;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (uint32_t i = 0; list != NULL && i < self->machine->topology.cpu_count; i++) {
+        PyObject *number;
+        if (self->heap->cpu_is_offline[i])
+            continue;
+        number = PyLong_FromUnsignedLong(i);
+        if (number == NULL || PyList_Append(list, number) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    return list;
+}
+
+static PyObject *allocator_advance(PyObject *object, PyObject *argument)
+{
+    allocator_object *self = (allocator_object *)object;
+    unsigned long long milliseconds = PyLong_AsUnsignedLongLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyLong_FromUnsignedLongLong(sq_heap_advance(self->heap, milliseconds));
+}
+
+static PyObject *allocator_clock_ms(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(((allocator_object *)object)->heap->clock_ms);
 }
 
 static PyMethodDef allocator_methods[] = {
@@ -439,8 +629,16 @@ static PyMethodDef allocator_methods[] = {
     {"clear_reports", allocator_clear_reports, METH_NOARGS, "Forget all reports."},
     {"set_call_site", allocator_set_call_site, METH_VARARGS, "(cpu, site)"},
     {"create_cache", allocator_create_cache, METH_VARARGS,
-     "(name, size, align, flags, sheaf_capacity) -> Cache"},
-    {"kmalloc", allocator_kmalloc, METH_VARARGS, "(cpu, size, node) -> address"},
+     "(name, size, align, flags, sheaf_capacity, pattern=None) -> Cache"},
+    {"kmalloc", allocator_kmalloc, METH_VARARGS,
+     "(cpu, size, node, mode=-1, nodes=0) -> address"},
+    {"krealloc", allocator_krealloc, METH_VARARGS, "(cpu, address, size, node) -> address"},
+    {"set_memory_policy", allocator_set_memory_policy, METH_VARARGS, "(mode, nodes)"},
+    {"offline_cpu", allocator_offline_cpu, METH_O, "(cpu)"},
+    {"online_cpu", allocator_online_cpu, METH_O, "(cpu)"},
+    {"online_cpus", allocator_online_cpus, METH_NOARGS, "-> [cpu]"},
+    {"advance", allocator_advance, METH_O, "(milliseconds) -> passes of the reaper"},
+    {"clock_ms", allocator_clock_ms, METH_NOARGS, "-> milliseconds advanced so far"},
     {"kfree", allocator_kfree, METH_VARARGS, "(cpu, address)"},
     {"ksize", allocator_ksize, METH_O, "(address) -> usable bytes"},
     {"caches", allocator_caches, METH_VARARGS, "(with_state=False) -> JSON of all caches"},

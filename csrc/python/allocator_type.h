@@ -6,7 +6,7 @@
 #define SQ_ALLOCATOR_TYPE_H
 
 #include "experiment/ledger.h"
-#include "policy/policy.h"
+#include "policy/memory_policy.h"
 #include "python/machine_type.h"
 
 typedef struct {
@@ -17,20 +17,38 @@ typedef struct {
     struct sq_ledger ledger; /* owner: the sq_cache, or the heap for kmalloc */
     int panics;              /* a report ends the call with CorruptionError */
     uint64_t reports_told;   /* of all reports, those before have been looked at */
+    struct sq_memory_policy memory_policy; /* of calls that bring none */
+    uint32_t interleave_turn;
 } allocator_object;
 
 typedef struct {
     PyObject_HEAD
     allocator_object *allocator; /* strong reference */
     sq_cache *cache;             /* NULL once destroyed */
-    PyObject *name;
+    PyObject *name; /* this handle's: the cache's own or an alias */
 } cache_object;
 
-/* Become the CPU that a call names; NULL with ParameterError if there is none. */
-sq_cpu *core_enter_cpu(struct core_state *state, sq_machine *machine, long cpu);
+/* What a call asks for beside its size: a node, or a memory policy for it. */
+struct core_request {
+    long cpu, node;
+    struct sq_memory_policy policy;
+};
+
+
+/* Become the CPU that a call names; NULL with ParameterError if there is none or it is
+ * offline. Requires the GIL, which may be given up until core_leave_cpu. */
+sq_cpu *core_enter_cpu(struct core_state *state, allocator_object *allocator, long cpu);
+/* Become some CPU, for work that is no CPU's in particular. */
+sq_cpu *core_enter_any_cpu(allocator_object *allocator);
 void core_leave_cpu(sq_cpu *cpu);
-/* 0, or -1 with ParameterError. */
-int core_check_node(struct core_state *state, const sq_machine *machine, long node);
+/* Fill in `request` from what a call was given, `mode` -1 being the allocator's own memory
+ * policy. 0, or -1 with ParameterError. */
+int core_make_request(struct core_state *state, const allocator_object *allocator,
+                      long cpu, long node, long mode, unsigned long nodes,
+                      struct core_request *request);
+/* Allocate: from `cache`, or `bytes` by kmalloc if that is NULL. */
+void *core_allocate(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
+                    size_t bytes, const struct core_request *request);
 /* Refuse an address that `cache` did not hand out or that is free already, naming what it
  * is. `cache` is NULL for kmalloc. 0, or -1 with CorruptionError. */
 int core_check_address(struct core_state *state, allocator_object *allocator,

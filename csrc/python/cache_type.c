@@ -47,18 +47,21 @@ static PyObject *cache_alloc(PyObject *object, PyObject *args)
     sq_cache *cache = cache_of(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
     struct core_state *state = state_of(object);
-    long cpu_index, node;
+    long cpu_index, node, mode = -1;
+    unsigned long nodes = 0;
+    struct core_request request;
     sq_cpu *cpu;
     void *result;
-    if (cache == NULL || !PyArg_ParseTuple(args, "ll:alloc", &cpu_index, &node) ||
-        core_check_node(state, allocator->machine, node) < 0)
+    if (cache == NULL ||
+        !PyArg_ParseTuple(args, "ll|lk:alloc", &cpu_index, &node, &mode, &nodes) ||
+        core_make_request(state, allocator, cpu_index, node, mode, nodes, &request) < 0)
         return NULL;
     if (!sq_ledger_reserve(&allocator->ledger, 1))
         return PyErr_NoMemory();
-    cpu = core_enter_cpu(state, allocator->machine, cpu_index);
+    cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
-    result = cache->ops->alloc(cpu, cache, (int32_t)node, 0);
+    result = core_allocate(allocator, cpu, cache, cache->object_size, &request);
     core_leave_cpu(cpu);
     if (result == NULL)
         return core_raise_out_of_memory(state, cache->name, node);
@@ -86,7 +89,7 @@ static PyObject *cache_free(PyObject *object, PyObject *args)
         Py_RETURN_NONE;
     if (core_check_address(state, allocator, cache, address) < 0)
         return NULL;
-    cpu = core_enter_cpu(state, allocator->machine, cpu_index);
+    cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
     sq_ledger_remove(&allocator->ledger, (void *)(uintptr_t)address);
@@ -116,24 +119,24 @@ static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
     Py_ssize_t count;
     long cpu_index;
     void **objects;
+    sq_cpu *cpu;
     size_t got;
     if (cache == NULL || !PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
         return NULL;
-    if (count < 0 || count > (1 << 24) || cpu_index < 0 ||
-        cpu_index >= (long)allocator->machine->topology.cpu_count)
+    if (count < 0 || count > (1 << 24))
         return PyErr_Format(state->parameter_error,
-                            "cpu is %ld and count is %zd: accepted are 0 to %u and 0 to "
-                            "%d",
-                            cpu_index, count, allocator->machine->topology.cpu_count - 1,
-                            1 << 24);
+                            "count is %zd: accepted are 0 to %d", count, 1 << 24);
     objects = calloc((size_t)count + 1, sizeof(*objects));
     if (objects == NULL || !sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
         free(objects);
         return PyErr_NoMemory();
     }
+    cpu = core_enter_cpu(state, allocator, cpu_index);
+    if (cpu == NULL) {
+        free(objects);
+        return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS
-    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
-                                                     (uint32_t)cpu_index);
     got = count == 0 ? 0
                      : cache->ops->alloc_bulk(cpu, cache, 0, (size_t)count, objects);
     core_leave_cpu(cpu);
@@ -200,14 +203,12 @@ static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
     Py_ssize_t count;
     long cpu_index;
     void **objects;
+    sq_cpu *cpu;
     if (cache == NULL || !PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
         return NULL;
     count = PySequence_Size(sequence);
     if (count < 0)
         return NULL;
-    if (cpu_index < 0 || cpu_index >= (long)allocator->machine->topology.cpu_count)
-        return PyErr_Format(state->parameter_error, "cpu is %ld: accepted are 0 to %u",
-                            cpu_index, allocator->machine->topology.cpu_count - 1);
     objects = calloc((size_t)count + 1, sizeof(*objects));
     if (objects == NULL)
         return PyErr_NoMemory();
@@ -215,9 +216,14 @@ static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
         free(objects);
         return NULL;
     }
+    cpu = core_enter_cpu(state, allocator, cpu_index);
+    if (cpu == NULL) {
+        for (Py_ssize_t i = 0; i < count; i++)
+            sq_ledger_add(&allocator->ledger, objects[i], cache);
+        free(objects);
+        return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS
-    sq_cpu *cpu = allocator->machine->ops->cpu_enter(allocator->machine,
-                                                     (uint32_t)cpu_index);
     if (count > 0)
         cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
     core_leave_cpu(cpu);
@@ -237,8 +243,7 @@ static PyObject *cache_shrink(PyObject *object, PyObject *argument)
     int result;
     if (PyErr_Occurred())
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
-                    cpu_index);
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -256,8 +261,7 @@ static PyObject *cache_flush(PyObject *object, PyObject *argument)
     sq_cpu *cpu;
     if (PyErr_Occurred())
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine,
-                         cpu_index);
+    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -279,7 +283,7 @@ static PyObject *cache_reap(PyObject *object, PyObject *args)
     if (cache->ops->reap == NULL)
         return PyErr_Format(state->parameter_error,
                             "policy %s has no periodic reaper: slab has", cache->ops->name);
-    cpu = core_enter_cpu(state, ((cache_object *)object)->allocator->machine, cpu_index);
+    cpu = core_enter_cpu(state, ((cache_object *)object)->allocator, cpu_index);
     if (cpu == NULL)
         return NULL;
     (void)cache->ops->reap(cpu, cache, with_node != 0);
@@ -300,7 +304,7 @@ static PyObject *cache_tune(PyObject *object, PyObject *args)
     if (cache == NULL || !PyArg_ParseTuple(args, "sL:tune", &name, &value))
         return NULL;
     wanted = value;
-    cpu = core_enter_cpu(state, ((cache_object *)object)->allocator->machine, 0);
+    cpu = core_enter_any_cpu(((cache_object *)object)->allocator);
     status = cache->ops->tune(cpu, cache, 1, &name, &wanted, &error);
     core_leave_cpu(cpu);
     if (status != SQ_OK)
@@ -319,7 +323,7 @@ static PyObject *cache_check(PyObject *object, PyObject *unused)
     (void)unused;
     if (cache == NULL)
         return NULL;
-    cpu = core_enter_cpu(state, allocator->machine, 0);
+    cpu = core_enter_any_cpu(allocator);
     status = core_check_cache(allocator, cpu, cache, &error);
     core_leave_cpu(cpu);
     if (status != SQ_OK)
@@ -336,7 +340,7 @@ static PyObject *cache_validate(PyObject *object, PyObject *unused)
     if (cache == NULL)
         return NULL;
     if (cache->ops->validate != NULL) {
-        cpu = core_enter_cpu(state_of(object), allocator->machine, 0);
+        cpu = core_wait_for_cpu(allocator->machine, 0);
         cache->ops->validate(cpu, cache);
         core_leave_cpu(cpu);
     }
@@ -367,7 +371,7 @@ static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
     (void)unused;
     if (cache == NULL)
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
+    cpu = core_enter_any_cpu(((cache_object *)object)->allocator);
     sq_json_init(&json);
     sq_json_open_object(&json, NULL);
     cache->ops->dump(cpu, cache, &json);
@@ -384,7 +388,7 @@ static PyObject *cache_usage(PyObject *object, PyObject *args)
     sq_cpu *cpu;
     if (cache == NULL || !PyArg_ParseTuple(args, "|p:usage", &with_state))
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator->machine, 0);
+    cpu = core_enter_any_cpu(((cache_object *)object)->allocator);
     sq_json_init(&json);
     sq_cache_print(cpu, cache, with_state != 0, &json);
     core_leave_cpu(cpu);
@@ -434,28 +438,112 @@ static PyObject *cache_locate(PyObject *object, PyObject *argument)
     return Py_BuildValue("III", place.serial, place.index, place.node);
 }
 
-/* Forget the objects that were still held, and give back all memory. */
+/* ---- the names of a cache, its end ---- */
+
+/* (name of the directory in sysfs, [alias]) */
+static PyObject *cache_names(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    char name[SQ_CACHE_NAME_MAX];
+    PyObject *list;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    sq_cache_sysfs_name(cache, name);
+    list = PyList_New(0);
+    SQ_LIST_EACH(link, &cache->aliases)
+    {
+        PyObject *alias =
+            PyUnicode_FromString(SQ_LIST_ENTRY(link, struct sq_alias, link)->name);
+        if (list == NULL || alias == NULL || PyList_Append(list, alias) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(alias);
+    }
+    return list == NULL ? NULL : Py_BuildValue("sN", name, list);
+}
+
+#define LEAKS_SHOWN 10u
+
+static bool place_is_before(const struct sq_object_place *a,
+                            const struct sq_object_place *b)
+{
+    return a->serial != b->serial ? a->serial < b->serial : a->index < b->index;
+}
+
+/* The first places, by slab and index, of objects that are held; returns how many. */
+static uint32_t find_leaks(const struct sq_ledger *ledger, sq_cache *cache,
+                           struct sq_object_place *leaks)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < ledger->capacity; i++) {
+        struct sq_object_place place;
+        uint32_t at;
+        if (ledger->address[i] == 0 || ledger->owner[i] != cache ||
+            !cache->ops->locate(cache, (const void *)ledger->address[i], &place))
+            continue;
+        if (count == LEAKS_SHOWN && !place_is_before(&place, &leaks[count - 1]))
+            continue;
+        at = count < LEAKS_SHOWN ? count++ : count - 1;
+        for (; at > 0 && place_is_before(&place, &leaks[at - 1]); at--)
+            leaks[at] = leaks[at - 1];
+        leaks[at] = place;
+    }
+    return count;
+}
+
+static PyObject *list_of_places(const struct sq_object_place *places, uint32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item =
+            Py_BuildValue("III", places[i].serial, places[i].index, places[i].node);
+        if (item == NULL || PyList_SetItem(list, i, item) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* [(slab, index, node)] of the first objects that destroying would forget. */
+static PyObject *cache_leaks(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    struct sq_object_place leaks[LEAKS_SHOWN];
+    uint32_t count = 0;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    if (cache->reference_count == 1)
+        count = find_leaks(&((cache_object *)object)->allocator->ledger, cache, leaks);
+    return list_of_places(leaks, count);
+}
+
+/* Give up this name. With the last one the objects that are still held are forgotten, and
+ * all memory goes back. */
 static PyObject *cache_destroy(PyObject *object, PyObject *unused)
 {
     cache_object *self = (cache_object *)object;
     sq_cache *cache = cache_of(object);
-    struct sq_ledger *ledger;
-    size_t held;
+    size_t held = 0;
+    const char *name;
     sq_cpu *cpu;
     (void)unused;
     if (cache == NULL)
         return NULL;
-    ledger = &self->allocator->ledger;
-    held = sq_ledger_remove_owner(ledger, cache);
-    cpu = core_enter_cpu(state_of(object), self->allocator->machine, 0);
-    sq_heap_destroy_cache(cpu, cache);
+    name = PyUnicode_AsUTF8AndSize(self->name, NULL);
+    if (name == NULL)
+        return NULL;
+    if (cache->reference_count == 1)
+        held = sq_ledger_remove_owner(&self->allocator->ledger, cache);
+    cpu = core_enter_any_cpu(self->allocator);
+    (void)sq_heap_put_cache(cpu, cache, name);
     core_leave_cpu(cpu);
     self->cache = NULL;
     return PyLong_FromSize_t(held);
 }
 
 static PyMethodDef cache_methods[] = {
-    {"alloc", cache_alloc, METH_VARARGS, "(cpu, node) -> address"},
+    {"alloc", cache_alloc, METH_VARARGS,
+     "(cpu, node, mode=-1, nodes=0) -> address"},
     {"free", cache_free, METH_VARARGS, "(cpu, address)"},
     {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
     {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
@@ -471,6 +559,8 @@ static PyMethodDef cache_methods[] = {
      "(with_state=False) -> JSON of counts and counters"},
     {"counters", cache_counters, METH_NOARGS, "[(name, [value of CPU 0, ...])]"},
     {"locate", cache_locate, METH_O, "(address) -> (slab, index, node)"},
+    {"names", cache_names, METH_NOARGS, "-> (name in sysfs, [alias])"},
+    {"leaks", cache_leaks, METH_NOARGS, "-> [(slab, index, node)] of the first ones"},
     {"destroy", cache_destroy, METH_NOARGS, "-> objects that were still live"},
     {NULL, NULL, 0, NULL},
 };

@@ -27,11 +27,12 @@ struct core_state *core_state_of(PyObject *module);
 PyObject *core_raise(struct core_state *state, const struct sq_error *error);
 
 /* Each adds its types and functions to the module; 0, or -1 with an exception set. */
-int core_add_trace(PyObject *module, struct core_state *state) __attribute__((weak));
+int core_add_trace(PyObject *module, struct core_state *state);
 int core_add_machine(PyObject *module, struct core_state *state);
 int core_add_sim_machine(PyObject *module, struct core_state *state);
 int core_add_allocator(PyObject *module, struct core_state *state);
-int core_add_run(PyObject *module, struct core_state *state) __attribute__((weak));
+int core_add_run(PyObject *module, struct core_state *state);
 int core_add_functions(PyObject *module);
+int core_add_calibrate(PyObject *module);
 
 #endif

@@ -203,7 +203,7 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
     if (cache == NULL || cache->heap != heap ||
         (!cache->checks_frees && (owner != NULL) != cache->is_debug))
         return 0; /* checked by the ledger, and before use by the policy */
-    cpu = core_enter_cpu(state, allocator->machine, cpu_index);
+    cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL)
         return -1;
     if (owner != NULL)

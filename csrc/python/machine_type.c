@@ -19,18 +19,16 @@ sq_cpu *core_wait_for_cpu(sq_machine *machine, uint32_t index)
     sq_cpu *cpu;
     if (machine->ops->fingerprint == NULL)
         return machine->ops->cpu_enter(machine, index);
-    Py_BEGIN_ALLOW_THREADS
-    cpu = machine->ops->cpu_enter(machine, index);
-    Py_END_ALLOW_THREADS
-    return cpu;
+    Py_BEGIN_ALLOW_THREADS cpu = machine->ops->cpu_enter(machine, index);
+    Py_END_ALLOW_THREADS return cpu;
 }
 
 PyObject *core_json_to_text(struct sq_json *json)
 {
     const char *text = sq_json_text(json);
-    PyObject *result = text == NULL
-                           ? PyErr_NoMemory()
-                           : PyUnicode_FromStringAndSize(text, (Py_ssize_t)json->length);
+    PyObject *result =
+        text == NULL ? PyErr_NoMemory()
+                     : PyUnicode_FromStringAndSize(text, (Py_ssize_t)json->length);
     sq_json_free(json);
     return result;
 }
@@ -68,8 +66,8 @@ static Py_ssize_t parse_integers(PyObject *sequence, const char *name, long max,
 {
     Py_ssize_t count = PySequence_Size(sequence);
     if (count > count_max) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd items: accepted are at most %zd", name,
-                     count, count_max);
+        PyErr_Format(PyExc_ValueError, "%s has %zd items: accepted are at most %zd",
+                     name, count, count_max);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -79,8 +77,8 @@ static Py_ssize_t parse_integers(PyObject *sequence, const char *name, long max,
         if (PyErr_Occurred())
             return -1;
         if (value < 0 || value > max) {
-            PyErr_Format(PyExc_ValueError, "%s[%zd] is %ld: accepted are 0 to %ld", name, i,
-                         value, max);
+            PyErr_Format(PyExc_ValueError, "%s[%zd] is %ld: accepted are 0 to %ld",
+                         name, i, value, max);
             return -1;
         }
         values[i] = (uint16_t)value;
@@ -93,22 +91,25 @@ static int parse_distances(PyObject *rows, struct sq_topology *topology)
     Py_ssize_t row_count = PySequence_Size(rows);
     if (row_count < 1 || row_count > (Py_ssize_t)SQ_NODE_MAX) {
         if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "distance has %zd rows: accepted are 1 to %u",
-                         row_count, SQ_NODE_MAX);
+            PyErr_Format(PyExc_ValueError,
+                         "distance has %zd rows: accepted are 1 to %u", row_count,
+                         SQ_NODE_MAX);
         return -1;
     }
     for (Py_ssize_t from = 0; from < row_count; from++) {
         uint16_t values[SQ_NODE_MAX];
         PyObject *row = PySequence_GetItem(rows, from);
         Py_ssize_t count =
-            row == NULL ? -1 : parse_integers(row, "distance", 255, SQ_NODE_MAX, values);
+            row == NULL ? -1
+                        : parse_integers(row, "distance", 255, SQ_NODE_MAX, values);
         Py_XDECREF(row);
         if (count < 0)
             return -1;
         if (count != row_count) {
-            PyErr_Format(PyExc_ValueError,
-                         "distance row %zd has %zd values: accepted are %zd, one a node",
-                         from, count, row_count);
+            PyErr_Format(
+                PyExc_ValueError,
+                "distance row %zd has %zd values: accepted are %zd, one a node", from,
+                count, row_count);
             return -1;
         }
         for (Py_ssize_t to = 0; to < count; to++)
@@ -133,7 +134,8 @@ int core_parse_topology(PyObject *node_of_cpu, PyObject *llc_of_cpu, PyObject *d
     if (llcs < 0)
         return -1;
     if (llcs != cpus) {
-        PyErr_Format(PyExc_ValueError, "llc_of_cpu has %zd items for %zd CPUs", llcs, cpus);
+        PyErr_Format(PyExc_ValueError, "llc_of_cpu has %zd items for %zd CPUs", llcs,
+                     cpus);
         return -1;
     }
     topology->cpu_count = (uint32_t)cpus;
@@ -142,8 +144,9 @@ int core_parse_topology(PyObject *node_of_cpu, PyObject *llc_of_cpu, PyObject *d
 
 static PyObject *machine_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"node_of_cpu",   "llc_of_cpu",      "distance", "node_bytes",
-                            "pcp_order_max", "remote_delay_ns", "seed",     NULL};
+    static char *names[] = {
+        "node_of_cpu",   "llc_of_cpu",      "distance", "node_bytes",
+        "pcp_order_max", "remote_delay_ns", "seed",     NULL};
     struct core_state *state = PyType_GetModuleState(type);
     struct sq_machine_config config = {0};
     struct sq_error error;
@@ -164,10 +167,10 @@ static PyObject *machine_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     if (self == NULL)
         return NULL;
     self->machine = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = sq_native_machine_create(&config, &self->machine, &error);
-    Py_END_ALLOW_THREADS
-    if (status != SQ_OK) {
+    Py_BEGIN_ALLOW_THREADS status =
+        sq_native_machine_create(&config, &self->machine, &error);
+    Py_END_ALLOW_THREADS if (status != SQ_OK)
+    {
         Py_DECREF(self);
         return core_raise(state, &error);
     }

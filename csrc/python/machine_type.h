@@ -7,12 +7,11 @@
 #include "python/core_state.h"
 
 struct core_machine {
-    PyObject_HEAD
-    sq_machine *machine;
+    PyObject_HEAD sq_machine *machine;
 };
 
-/* The machine inside a Machine or SimMachine object; NULL with TypeError for any other object. The
- * caller keeps the object alive. */
+/* The machine inside a Machine or SimMachine object; NULL with TypeError for any other
+ * object. The caller keeps the object alive. */
 sq_machine *core_machine_of(PyObject *object, struct core_state *state);
 
 /* Become a CPU. While a run of a simulated machine goes on, which needs the GIL now and

@@ -54,7 +54,7 @@ static int sim_machine_make(struct core_state *state, struct core_machine *self,
 
 static PyObject *sim_machine_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"node_of_cpu", "llc_of_cpu",    "distance",   "node_bytes",
+    static char *names[] = {"node_of_cpu", "llc_of_cpu", "distance",      "node_bytes",
                             "seed",        "parameters", "pcp_order_max", NULL};
     struct core_state *state = PyType_GetModuleState(type);
     struct sq_machine_config config = {.pcp_order_max = 0};
@@ -110,11 +110,11 @@ static PyObject *sim_machine_parameters(PyObject *type, PyObject *unused)
     int64_t value, minimum, maximum;
     (void)type;
     (void)unused;
-    for (size_t n = 0; list != NULL && sq_sim_parameter_at(n, &name, &value, &minimum,
-                                                           &maximum, &help);
+    for (size_t n = 0; list != NULL &&
+                       sq_sim_parameter_at(n, &name, &value, &minimum, &maximum, &help);
          n++) {
-        PyObject *row = Py_BuildValue("sLLLs", name, (long long)value, (long long)minimum,
-                                      (long long)maximum, help);
+        PyObject *row = Py_BuildValue("sLLLs", name, (long long)value,
+                                      (long long)minimum, (long long)maximum, help);
         if (row == NULL || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
@@ -138,7 +138,8 @@ static PyType_Slot sim_machine_slots[] = {
     {Py_tp_new, CORE_SLOT(sim_machine_new)},
     {Py_tp_dealloc, CORE_SLOT(core_machine_dealloc)},
     {Py_tp_methods, sim_machine_methods},
-    {Py_tp_doc, "A machine of the sim engine: virtual CPUs, lines, locks, virtual time."},
+    {Py_tp_doc,
+     "A machine of the sim engine: virtual CPUs, lines, locks, virtual time."},
     {0, NULL},
 };
 

@@ -39,6 +39,18 @@ void sq_options_init(struct sq_options *options)
         *option_field(options, &table[i]) = table[i].value_default;
 }
 
+int64_t sq_options_get(const struct sq_options *options, const char *policy,
+                       const char *name, int64_t other)
+{
+    uint32_t count;
+    const struct sq_option *table = sq_options_table(&count);
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(table[i].policy, policy) == 0 && strcmp(table[i].name, name) == 0)
+            return *(const int64_t *)(const void *)((const char *)options +
+                                                    table[i].offset);
+    return other;
+}
+
 int sq_options_set(struct sq_options *options, const char *policy, const char *name,
                    int64_t value, struct sq_error *error)
 {

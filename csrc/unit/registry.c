@@ -17,7 +17,7 @@
     X(sq_slubq_sim)                                                                    \
     X(sq_sheaves_sim)
 
-#define REGISTRY_DECLARE(ops) extern const sq_policy_ops ops __attribute__((weak));
+#define REGISTRY_DECLARE(ops) extern const sq_policy_ops ops;
 REGISTRY(REGISTRY_DECLARE)
 
 #define REGISTRY_ROW(ops) &ops,
@@ -26,7 +26,7 @@ static const sq_policy_ops *const registry[] = {REGISTRY(REGISTRY_ROW)};
 const sq_policy_ops *sq_policy_at(const char *engine, uint32_t n)
 {
     for (size_t i = 0; i < SQ_ARRAY_COUNT(registry); i++)
-        if (registry[i] != NULL && strcmp(registry[i]->machine, engine) == 0 && n-- == 0)
+        if (strcmp(registry[i]->machine, engine) == 0 && n-- == 0)
             return registry[i];
     return NULL;
 }

@@ -88,8 +88,7 @@ static void *env_memory(sq_task *task, size_t bytes)
     struct env_run *run = env_of(task);
     size_t total = sq_align_up(bytes, SQ_LINE_SIZE) + SQ_LINE_SIZE;
     struct env_block *block =
-        bytes > SIZE_MAX / 2 ? NULL
-                             : sq_shared_alloc(run->runner->machine, total);
+        bytes > SIZE_MAX / 2 ? NULL : sq_shared_alloc(run->runner->machine, total);
     if (block == NULL) {
         struct sq_error error;
         (void)sq_error_set(&error, SQ_E_MEMORY,
@@ -130,15 +129,21 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     (void)sq_error_set(
         &error, SQ_E_MEMORY,
         "no memory for %zu bytes of %s: node %d was asked, by CPU %u, and "
-        "none of the %u nodes of %llu bytes has the pages",
+        "none of the %u nodes of %llu bytes%s has the pages",
         bytes, cache != NULL ? cache->name : "kmalloc", asked, task->cpu->index,
-        machine->topology.node_count, (unsigned long long)machine->node_bytes);
+        machine->topology.node_count, (unsigned long long)machine->node_bytes,
+        env_of(task)->memory_policy.mode == SQ_MEMORY_BIND ? " that memory_nodes names"
+                                                           : "");
     env_fail(task, &error);
 }
 
 static ENV_INLINE void *env_ask(struct env_run *run, sq_cpu *cpu, sq_cache *cache,
                                 size_t bytes, int32_t node)
 {
+    if (__builtin_expect(run->memory_policy.mode != SQ_MEMORY_LOCAL, 0) &&
+        node == SQ_NODE_ANY)
+        return sq_alloc_by_policy(cpu, run->heap, cache, bytes, &run->memory_policy,
+                                  &run->cpus[cpu->index].interleave_turn);
     return cache != NULL ? run->ops->alloc(cpu, cache, node, 0)
                          : run->ops->kmalloc(cpu, run->heap, bytes, node, 0);
 }
@@ -448,8 +453,8 @@ static void env_think(sq_task *task, uint64_t ns)
     while (env_now_ns(task) - start_ns < ns);
 }
 
-/* Begin or end measuring where `operations` more pass the edge of the window. Only one task
- * passes an edge. */
+/* Begin or end measuring where `operations` more pass the edge of the window. Only one
+ * task passes an edge. */
 static void env_watch_window(sq_task *task, uint64_t operations)
 {
     struct env_run *run = env_of(task);
@@ -625,6 +630,23 @@ static uint64_t env_measure_clock(const sq_cpu *cpu)
 }
 
 #define ENV_RULE(name, value, minimum, maximum, help) runner->run_values[SQ_RUN_##name],
+/* The memory policy of the run's parameters; no nodes are all nodes. */
+static int env_set_memory_policy(struct env_run *run, struct sq_error *error)
+{
+    const struct sq_runner *runner = run->runner;
+    uint32_t node_count = runner->machine->topology.node_count;
+    uint32_t all = (1u << node_count) - 1;
+    int64_t nodes = runner->run_values[SQ_RUN_memory_nodes];
+    if (nodes > (int64_t)all)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "memory_nodes is %lld: accepted are 0 to %u, a bit for each "
+                            "of the machine's %u nodes",
+                            (long long)nodes, all, node_count);
+    run->memory_policy.mode =
+        (enum sq_memory_mode)runner->run_values[SQ_RUN_memory_policy];
+    run->memory_policy.nodes = nodes == 0 ? all : (uint32_t)nodes;
+    return SQ_OK;
+}
 
 static struct env_run *env_create(struct sq_runner *runner)
 {
@@ -644,7 +666,8 @@ static struct env_run *env_create(struct sq_runner *runner)
         run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];
     run->warmup_operations = (uint64_t)runner->run_values[SQ_RUN_warmup_operations];
     run->measure_operations = (uint64_t)runner->run_values[SQ_RUN_measure_operations];
-    run->clock_cost_ns = env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
+    run->clock_cost_ns =
+        env_measure_clock(runner->machine->ops->cpu_at(runner->machine, 0));
     (void)pthread_mutex_init(&run->mutex, NULL);
     sq_lock_init(&run->lock, SQ_LOCK_WAIT);
     sq_wait_queue_init(&run->parent);
@@ -698,8 +721,10 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
+    code = env_set_memory_policy(run, error);
     cpu = ops->cpu_enter(runner->machine, 0);
-    code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+    if (code == SQ_OK)
+        code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
     if (code == SQ_OK)
         code = sq_sched_run(run->sched, env_tick, run, error);

@@ -10,6 +10,7 @@
 
 #include "machine/machine.h"
 #include "machine/sched.h"
+#include "policy/memory_policy.h"
 #include "workload/runner.h"
 
 #define ENV_WAIT_BUCKET_COUNT 64u
@@ -36,6 +37,7 @@ struct env_run {
     uint64_t clock_cost_ns; /* of one reading of the clock */
     uint64_t syscall_ns;
     uint64_t warmup_operations, measure_operations; /* 0: no window */
+    struct sq_memory_policy memory_policy;
     /* -- any CPU -- */
     pthread_mutex_t mutex; /* `blocks`, making of caches; never held across a switch */
     struct env_block *blocks;

@@ -26,8 +26,14 @@
     X(measure_operations, 0, 0, INT64_C(1000000000000),                                \
       "operations measured, after which the run ends; 0: until the workload's end")    \
     X(syscall_ns, -1, -1, 1000000,                                                     \
-      "sim: what a send, receive, read or write takes beside memory, locks and waking;" \
+      "sim: what a send, receive, read or write takes beside memory, locks and "       \
+      "waking;"                                                                        \
       " -1: the machine's own figure for the workload")                                \
+    X(memory_policy, 0, 0, 3,                                                          \
+      "node of calls that name none: 0 local, 1 preferred, 2 bind, 3 interleave (in "  \
+      "turn on each CPU)")                                                             \
+    X(memory_nodes, 0, 0, 65535,                                                       \
+      "nodes of memory_policy: bit n is node n; 0: all of the machine")                \
     SQ_SCHED_RULES(X)
 
 enum {
@@ -45,11 +51,13 @@ struct sq_runner_cpu {
     uint64_t frees;      /* of memory that was not NULL */
     uint64_t operations; /* read by the ticking thread: relaxed atomic */
     uint32_t alloc_countdown, free_countdown; /* to the next call that is timed */
+    uint32_t interleave_turn;                 /* memory_policy 3 */
     struct sq_rng rng;                        /* of the gaps between timed calls */
     /* -- of the timed allocations -- */
     uint64_t requested_bytes, slot_bytes;
     struct sq_histogram alloc_ns, free_ns;
-    struct sq_histogram latency_ns[SQ_LATENCY_PATHS_MAX]; /* of the workload's own paths */
+    struct sq_histogram
+        latency_ns[SQ_LATENCY_PATHS_MAX]; /* of the workload's own paths */
 };
 
 struct sq_runner {
@@ -86,8 +94,9 @@ struct sq_runner_ops {
 
 extern const struct sq_runner_ops sq_runner_native, sq_runner_sim;
 
-/* A workload that somebody compiled: is it one that can be run? 0, or SQ_E_PARAMETER with a
- * message. Only what can be seen without running it is checked, the abi before all else. */
+/* A workload that somebody compiled: is it one that can be run? 0, or SQ_E_PARAMETER
+ * with a message. Only what can be seen without running it is checked, the abi before
+ * all else. */
 int sq_workload_check(const struct sq_workload *workload, struct sq_error *error);
 /* The n-th built-in workload, NULL past the last. */
 const struct sq_workload *sq_workload_at(uint32_t n);

@@ -109,32 +109,35 @@ class Campaign:
     def outcomes(self, seed: int, step_count: int) -> Iterator[tuple[int, Outcome]]:
         """Run scripts, several at a time; stop starting when the steps are run."""
         running: dict[Connection, Running] = {}
-        started_steps = 0
         while running or self.total.steps < step_count:
             while len(running) < self.jobs and self.total.steps < step_count:
                 script = draw_script(seed, self.policies, STEPS_PER_SCRIPT)
                 receiver, child = start(lambda s=script: run_script(s, self.core))
                 running[receiver] = (seed, child, time.monotonic())
                 seed += 1
-                started_steps += STEPS_PER_SCRIPT
             for receiver in wait(list(running), timeout=1):
                 assert isinstance(receiver, Connection)
                 own_seed, child, _ = running.pop(receiver)
-                yield own_seed, collect(receiver, child)
-            for receiver, (_, child, since) in running.items():
+                outcome = collect(receiver, child)
+                self.add_up(outcome)
+                yield own_seed, outcome
+            for _, child, since in running.values():
                 if time.monotonic() - since > TIME_MAX_S:
                     child.kill()  # its pipe ends, which is found above
 
+    def add_up(self, outcome: Outcome) -> None:
+        """Note the outcome of one more script; a process that died tells no steps."""
+        died = outcome.failure is not None and outcome.steps == 0
+        self.script_count += 1
+        self.total.steps += STEPS_PER_SCRIPT if died else outcome.steps
+        self.total.checks += outcome.checks
+        self.total.ran_out += outcome.ran_out
+        self.refused_count += outcome.refused is not None
+
     def run(self, seed: int, step_count: int) -> None:
-        """Run, add up, and print what fails."""
+        """Run, and print what fails."""
         for own_seed, outcome in self.outcomes(seed, step_count):
-            self.script_count += 1
-            self.total.steps += outcome.steps
-            self.total.checks += outcome.checks
-            self.total.ran_out += outcome.ran_out
-            self.refused_count += outcome.refused is not None
             if outcome.failure is not None:
-                self.total.steps += 0 if outcome.steps else STEPS_PER_SCRIPT
                 self.failed[own_seed] = outcome.failure
                 print(f"seed {own_seed} fails at step {outcome.steps}: ", end="")
                 print(outcome.failure, flush=True)

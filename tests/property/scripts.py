@@ -12,10 +12,11 @@ import json
 import random
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model import (
     ANY,
+    BROKEN,
     HWCACHE_ALIGN,
     MEBIBYTE,
     RECLAIM_ACCOUNT,
@@ -41,8 +42,8 @@ FLAGS = [
     *(HWCACHE_ALIGN, RECLAIM_ACCOUNT, TYPESAFE_BY_RCU),
     *(RED_ZONE, POISON, STORE_USER, CONSISTENCY_CHECKS),
 ]
-VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096, 10000]
-VALUES += [65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
+VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096]
+VALUES += [10000, 65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 
 Step = tuple[str, tuple[int, ...]]
 # How often an operation is drawn among those that a script knows.
@@ -115,7 +116,20 @@ def draw_options(rng: random.Random, policy: str) -> tuple[tuple[str, int], ...]
             options[name] = draw_value(rng, low, high, default)
             if name == "cache_line_size" and rng.random() < 0.95:  # else refused
                 options[name] = rng.choice([32, 64, 128])
+    if policy in ("slub", "sheaves"):
+        leave_out_known(options)
     return tuple(options.items())
+
+
+def leave_out_known(options: dict[str, int]) -> None:
+    """Keep away from an open defect, which test_campaign.py expects to fail.
+
+    SLUB can plan slabs of more objects than the word of a slab can count.
+    """
+    options["slub_min_objects"] = min(options.get("slub_min_objects", 0), 8192)
+    if options.get("kmalloc_few_order", 0) > 0:
+        for name in ("kmalloc_few_order", "slub_max_order"):
+            options[name] = min(options.get(name, 3), 6)
 
 
 def draw_shape(rng: random.Random) -> Shape:
@@ -154,11 +168,9 @@ class Habits:
         """Draw one step; now and then the script turns from filling to draining."""
         if self.rng.random() < 0.05:
             self.phase = self.rng.choice([0.2, 1.0, 5.0])
-        weights = [
-            WEIGHTS[name]
-            * (self.phase if name in FILLING else 1 / self.phase if name in DRAINING else 1)
-            for name in self.names
-        ]
+        phases = dict.fromkeys(FILLING, self.phase)
+        phases |= dict.fromkeys(DRAINING, 1 / self.phase)
+        weights = [WEIGHTS[name] * phases.get(name, 1) for name in self.names]
         name = self.rng.choices(self.names, weights)[0]
         return name, tuple(self.arguments(name))
 
@@ -210,6 +222,8 @@ def run_script(script: Script, core: ModuleType = _core) -> Outcome:
     except Refused as error:
         outcome.refused = str(error)
     except Exception as error:
+        if model is not None:
+            BROKEN.append(model)
         outcome.failure = f"{type(error).__name__}: {error}"
     if model is not None:
         outcome.checks, outcome.ran_out = model.check_count, model.ran_out_count

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from slabq.allocator import Allocator, execute
 from slabq.cache import Cache, Leaks, Place, geometry
+from slabq.debugging import Finding, Report
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -53,6 +54,7 @@ __all__ = [
     "CorruptionError",
     "Error",
     "Explanation",
+    "Finding",
     "HostCache",
     "HostComparison",
     "KernelProfile",
@@ -65,6 +67,7 @@ __all__ = [
     "Policy",
     "PublishedTable",
     "Recording",
+    "Report",
     "Reproduction",
     "Result",
     "Results",

@@ -129,6 +129,7 @@ int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec 
     int status = spec_check(spec, error);
     if (status != SQ_OK)
         return status;
+    own.flags |= (uint32_t)sq_debug_flags(heap->debug, spec->name);
     if (own.pattern != NULL)
         own.constructor = cache_write_pattern;
     *result = NULL;
@@ -232,14 +233,42 @@ void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, in
 
 /* ---- heaps ---- */
 
+static int debug_check(const sq_policy_ops *ops, const char *debug,
+                       struct sq_error *error)
+{
+    size_t length = debug == NULL ? 0 : strlen(debug);
+    if (length > 0 && ops->validate == NULL)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "debug is %.60s: policy %s has no debug caches", debug,
+                            ops->name);
+    if (length >= sizeof(((sq_heap *)0)->debug) ||
+        (length > 0 && sq_debug_flags(debug, "") < 0))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "debug is %.60s: accepted are letters of FZPUT, then after "
+                            "commas names of caches, up to %zu bytes",
+                            debug, sizeof(((sq_heap *)0)->debug) - 1);
+    return SQ_OK;
+}
+
 int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
                    const struct sq_options *options, sq_heap **result,
                    struct sq_error *error)
 {
-    sq_heap *heap = calloc(1, sizeof(*heap));
-    int status;
+    return sq_heap_create_debug(cpu, ops, options, NULL, result, error);
+}
+
+int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
+                         const struct sq_options *options, const char *debug,
+                         sq_heap **result, struct sq_error *error)
+{
+    sq_heap *heap;
+    int status = debug_check(ops, debug, error);
+    if (status != SQ_OK)
+        return status;
+    heap = calloc(1, sizeof(*heap));
     if (heap == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a heap");
+    (void)snprintf(heap->debug, sizeof(heap->debug), "%s", debug == NULL ? "" : debug);
     heap->ops = ops;
     heap->machine = cpu->machine;
     heap->options = *options;
@@ -283,5 +312,6 @@ void sq_heap_destroy(sq_cpu *cpu, sq_heap *heap)
         sq_heap_destroy_cache(cpu,
                               SQ_LIST_ENTRY(heap->caches.prev, sq_cache, link));
     heap_free_large(cpu, heap);
+    sq_reports_free(&heap->reports);
     free(heap);
 }

@@ -4,6 +4,7 @@
  *
  *   SQ_KMALLOC_ALLOC(cpu, cache, node, flags)   SQ_KMALLOC_FREE(cpu, cache, object)
  *   SQ_KMALLOC_CACHE_OF(page)                   the cache of a slab page
+ *   SQ_KMALLOC_NOTE(cpu, cache, object, size)   optional: the size that was asked for
  *
  * Sizes above heap->kmalloc_cached_size_max go to the page allocator as they are: no
  * cache, no statistics, and kfree tells them by the page not being a slab (facts: SLUB
@@ -47,7 +48,14 @@ static void *kmalloc_alloc(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
         size = 1;
     if (size > heap->kmalloc_cached_size_max)
         return kmalloc_large(cpu, heap, size, node, flags);
+#ifdef SQ_KMALLOC_NOTE
+    sq_cache *cache = kmalloc_cache_of_size(heap, size);
+    void *object = SQ_KMALLOC_ALLOC(cpu, cache, node, flags);
+    SQ_KMALLOC_NOTE(cpu, cache, object, size);
+    return object;
+#else
     return SQ_KMALLOC_ALLOC(cpu, kmalloc_cache_of_size(heap, size), node, flags);
+#endif
 }
 
 static void kmalloc_free(sq_cpu *cpu, sq_heap *heap, void *memory)

@@ -65,7 +65,9 @@ static PyObject *cache_alloc(PyObject *object, PyObject *args)
     core_leave_cpu(cpu);
     if (result == NULL)
         return core_raise_out_of_memory(state, cache->name, node);
-    sq_ledger_add(&allocator->ledger, result, cache);
+    core_hold(allocator, result, cache);
+    if (core_panic(state, allocator) < 0)
+        return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)result);
 }
 
@@ -77,8 +79,15 @@ static PyObject *cache_free(PyObject *object, PyObject *args)
     unsigned long long address;
     long cpu_index;
     sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address) ||
-        core_check_address(state, allocator, cache, address) < 0)
+    int judged;
+    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address))
+        return NULL;
+    judged = core_free_judged(state, allocator, cache, cpu_index, address);
+    if (judged < 0)
+        return NULL;
+    if (judged > 0)
+        Py_RETURN_NONE;
+    if (core_check_address(state, allocator, cache, address) < 0)
         return NULL;
     cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL)
@@ -138,11 +147,25 @@ static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
         (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
     } else {
         for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
+            core_hold(allocator, objects[i], cache);
         list = list_of_addresses(objects, count);
     }
     free(objects);
+    if (list != NULL && core_panic(state, allocator) < 0)
+        Py_CLEAR(list);
     return list;
+}
+
+/* The slab of a live object of a debug cache may be gone, if its counts were corrupted. */
+static int check_still_there(struct core_state *state, sq_cache *cache,
+                             unsigned long long address)
+{
+    struct sq_object_place place;
+    if (!cache->is_debug || cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
+        return 0;
+    PyErr_Format(state->corruption_error, "the slab of %p of cache %s is gone",
+                 (void *)(uintptr_t)address, cache->name);
+    return -1;
 }
 
 /* Take every address of `sequence` out of the ledger and put it into `objects`; on the
@@ -157,7 +180,9 @@ static int take_addresses(struct core_state *state, allocator_object *allocator,
         unsigned long long address =
             item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
         Py_XDECREF(item);
-        if (PyErr_Occurred() || core_check_address(state, allocator, cache, address) < 0)
+        if (PyErr_Occurred() ||
+            core_check_address(state, allocator, cache, address) < 0 ||
+            check_still_there(state, cache, address) < 0)
             break;
         objects[taken] = (void *)(uintptr_t)address;
         sq_ledger_remove(&allocator->ledger, objects[taken]);
@@ -203,7 +228,10 @@ static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
         cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
     core_leave_cpu(cpu);
     Py_END_ALLOW_THREADS
+    core_take_all_refused(allocator, cache, objects, (size_t)count);
     free(objects);
+    if (core_panic(state, allocator) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -300,6 +328,24 @@ static PyObject *cache_check(PyObject *object, PyObject *unused)
     core_leave_cpu(cpu);
     if (status != SQ_OK)
         return core_raise(state, &error);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_validate(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_of(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    sq_cpu *cpu;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    if (cache->ops->validate != NULL) {
+        cpu = core_wait_for_cpu(allocator->machine, 0);
+        cache->ops->validate(cpu, cache);
+        core_leave_cpu(cpu);
+    }
+    if (core_panic(state_of(object), allocator) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -506,6 +552,7 @@ static PyMethodDef cache_methods[] = {
     {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},
     {"tune", cache_tune, METH_VARARGS, "(name, value)"},
     {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},
+    {"validate", cache_validate, METH_NOARGS, "Look at the bytes of every object."},
     {"describe", cache_describe, METH_NOARGS, "JSON of the geometry and the tunables."},
     {"snapshot", cache_snapshot, METH_NOARGS, "JSON of every list and queue."},
     {"usage", cache_usage, METH_VARARGS,

@@ -48,7 +48,7 @@ _AROUND_COMMAND = ("sh", "-c", 'exec "$@" 2>&3 3>&-', "slabq")
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded while a command ran.
+    """What was recorded while a command ran; made by `record`.
 
     Attributes
     ----------

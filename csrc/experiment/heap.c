@@ -205,11 +205,19 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
         (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
                        (unsigned long long)sizes[i]);
+        spec.flags |= (uint32_t)sq_debug_flags(heap->debug, name);
         status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)
             return status;
     }
     return SQ_OK;
+}
+
+/* Debug caches guard what was not asked for, so a block of theirs does not grow into it. */
+static bool kmalloc_is_debug(const sq_heap *heap, const void *memory)
+{
+    const struct sq_page *page = sq_page_of_address(heap->machine, memory);
+    return page->state == SQ_PAGE_SLAB && heap->ops->cache_of_page(page)->is_debug;
 }
 
 void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, int32_t node,
@@ -221,12 +229,12 @@ void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, in
         heap->ops->kfree(cpu, heap, memory);
         return NULL;
     }
-    if (memory != NULL && size <= usable)
+    if (memory != NULL && size <= usable && !kmalloc_is_debug(heap, memory))
         return memory;
     larger = heap->ops->kmalloc(cpu, heap, size, node, flags);
     if (larger == NULL || memory == NULL)
         return larger;
-    memcpy(larger, memory, usable);
+    memcpy(larger, memory, usable < size ? usable : size);
     heap->ops->kfree(cpu, heap, memory);
     return larger;
 }

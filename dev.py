@@ -118,12 +118,20 @@ def demo(*arguments: str) -> None:
 
 def test(*arguments: str) -> None:
     """Set up, then run the tests (arguments go to pytest)."""
-    run(environment() / "pytest", "-m", "not slow", *arguments)
+    run(environment() / "pytest", "-m", "not slow and not notebooks", *arguments)
 
 
 def slow(*arguments: str) -> None:
     """Run the campaigns that take minutes."""
     run(environment() / "pytest", "-m", "slow", "--timeout=1800", *arguments)
+
+
+def notebooks(*arguments: str) -> None:
+    """Run the notebooks (or those with TEXT in the name); --write keeps the outputs."""
+    write = {"SLABQ_WRITE_NOTEBOOKS": "1" if "--write" in arguments else "0"}
+    chosen = [part for text in arguments if text != "--write" for part in ("-k", text)]
+    pytest = (environment() / "pytest", "-m", "notebooks", "--durations=0")
+    run(*pytest, "tests/test_notebooks.py", *chosen, env=write)
 
 
 def lint(*_: str) -> None:
@@ -170,7 +178,7 @@ def asan(*arguments: str) -> None:
         "ASAN_OPTIONS": "detect_leaks=0,detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1,halt_on_error=1",
     }
-    tests = arguments or ("-m", "not slow and not unsanitized")
+    tests = arguments or ("-m", "not slow and not notebooks and not unsanitized")
     sanitized("address", "libasan.so", options, "--timeout=600", *tests)
 
 
@@ -233,6 +241,7 @@ TASKS = (
     demo,
     test,
     slow,
+    notebooks,
     lint,
     asan,
     tsan,
@@ -254,7 +263,7 @@ def main() -> None:
         return
     print((__doc__ or "").strip(), "\n")
     for task in TASKS:
-        print(f"  {task.__name__:<8} {(task.__doc__ or '').strip()}")
+        print(f"  {task.__name__:<9} {(task.__doc__ or '').strip()}")
     if name not in ("help", "-h", "--help"):
         fail(f"task is {name}: accepted are {', '.join(names)}")
 

@@ -214,7 +214,17 @@ class Ablation:
         return "\n".join([*lines, *(wrap_text(note, "  ") for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all figures and sentences, in types that JSON has."""
+        """Return all figures and sentences, in types that JSON has.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> Ablation(("slab", "slub"), 4.0, 6.0, []).to_dict()["ratio"]
+        1.5
+        """
         return {
             "labels": list(self.labels),
             "first_ns": self.first_ns,

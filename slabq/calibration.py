@@ -107,6 +107,12 @@ class Calibration:
         ------
         OSError
             If it cannot be written.
+
+        Examples
+        --------
+        >>> Calibration(Machine(cpus=2), [], {}).save("no/such/folder/x.toml")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory
         """
         Path(path).write_text(self.toml(), encoding="utf-8")
 
@@ -139,6 +145,11 @@ class Calibration:
         -------
         Table
             The costs, then the latency by working set.
+
+        Examples
+        --------
+        >>> len(Calibration(Machine(cpus=2), [], {}).table().sections)
+        2
         """
         costs = [
             [f.name, str(f.value), f.unit, f.confidence, f.origin] for f in self.figures
@@ -197,7 +208,7 @@ def calibrate(progress: ProgressFunction | bool | None = None) -> Calibration:
     >>> import slabq
     >>> found = slabq.calibrate()
     >>> result = slabq.run("hackbench", policy="slub", machine=found.machine,
-    ...                    engine="sim", groups=1, loops=5)
+    ...                    engine="sim", groups=1, loops=10)
     >>> result.operations
     4000
     """

@@ -218,7 +218,7 @@ def _preset() -> Mapping[str, Mapping[str, Any]]:
 def _as_preset(name: str, why: str) -> Figure:
     entry = _preset()[name]
     value = values_of_table({name: entry}, ALIKE)[name]
-    text = f"{why}; as {ALIKE}: {entry['source']}"
+    text = f"not measured, {why}; as {ALIKE}: {entry['source']}"
     return Figure(name, value, str(entry["unit"]), text, "low")
 
 
@@ -293,7 +293,7 @@ def _lock_figures(place: CalibratedHost, found: Measured) -> Iterator[Figure]:
     pair = next(iter(found.pairs.values()), None)
     name = "lock_handover_ps"
     if pair is None or found.handover is None or found.handover < 0:
-        why = "not measured: two CPUs did not want a lock at the same time"
+        why = "two CPUs did not want a lock at the same time"
         yield _as_preset(name, why)
     else:
         text = f"ticket lock, {found.handover:.0f} ns handed over less its line's"
@@ -301,7 +301,7 @@ def _lock_figures(place: CalibratedHost, found: Measured) -> Iterator[Figure]:
     name = "lock_handover_per_waiter_ps"
     many = found.handover_many
     if many is None or many[1] < 0 or found.handover is None or found.handover < 0:
-        yield _as_preset(name, "not measured: fewer than three last-level caches")
+        yield _as_preset(name, "fewer than three last-level caches")
         return
     count, ns = many
     text = f"ticket lock, {count} caches want it, against two CPUs"
@@ -319,11 +319,11 @@ def _taken_figures(place: CalibratedHost) -> Iterator[Figure]:
     for name in ("bus_line_ps", "bus_snoop_ps"):
         yield Figure(name, 0, "ps", "no front-side bus", "high")
     if place.shape.nodes > 1:
-        yield _as_preset("link_line_ps", "not measured")
+        yield _as_preset("link_line_ps", "no matter of one CPU")
     else:
         yield Figure("link_line_ps", 0, "ps", "unused: one node", "high")
     for name in _UNMEASURED:
-        yield _as_preset(name, "not measured")
+        yield _as_preset(name, "no matter of user space")
 
 
 def check_complete(figures: Sequence[Figure]) -> None:

@@ -444,14 +444,14 @@ def counter_meanings(policy: str) -> Mapping[str, str]:
 
 
 def _counter_finding(pair: Pair, name: str) -> Finding:
-    about = next(
-        (
-            meaning
-            for result in (pair.one, pair.other)
-            if (meaning := counter_meanings(result.policy.name).get(name))
-        ),
-        "",
-    )
+    meanings = {
+        counter_meanings(result.policy.name).get(name)
+        for result in (pair.one, pair.other)
+        if name in result.counters
+    }
+    about = (
+        meanings.pop() if len(meanings) == 1 else None
+    )  # policies may mean two things
     values: list[float | None] = [
         _per_operation(result, result.counters[name])
         if name in result.counters

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,13 +40,15 @@ ALWAYS_THERE = ("kmem_cache_alloc", "kmem_cache_free", "kmalloc", "kfree")
 SLAB_FOLDER = Path("/sys/kernel/slab")
 BUFFER_MIB = 16
 BUFFER_MIB_MAX = 4096
-# Gives the command the standard error of this process; perf's own is read.
-_WRAPPER = ("sh", "-c", 'exec "$@" 2>&{fd} {fd}>&-', "slabq")
+# perf's own messages go to a file and are read; the command keeps the standard error of
+# this process, by way of the open file 3.
+_AROUND_PERF = ("sh", "-c", 'file=$1; shift; exec "$@" 3>&2 2>"$file"', "slabq")
+_AROUND_COMMAND = ("sh", "-c", 'exec "$@" 2>&3 3>&-', "slabq")
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded while a command ran.
+    """What was recorded while a command ran; made by `record`.
 
     Attributes
     ----------
@@ -181,7 +182,7 @@ def record(
 
 
 def perf_command(
-    perf: str, command: Sequence[str], buffer_mib: int, path: Path, error_fd: int
+    perf: str, command: Sequence[str], buffer_mib: int, path: Path
 ) -> list[str]:
     """Return the words of ``perf record`` for `command`.
 
@@ -190,13 +191,11 @@ def perf_command(
     perf : str
         The perf.
     command : sequence of str
-        What to run.
+        What to run; its standard error is to be open as file 3.
     buffer_mib : int
         Memory of the buffer of each CPU.
     path : Path
         Where perf writes.
-    error_fd : int
-        Open file that becomes the command's standard error.
 
     Returns
     -------
@@ -204,39 +203,24 @@ def perf_command(
 
     Examples
     --------
-    >>> perf_command("perf", ["true"], 16, Path("x"), 3)[:5]
+    >>> perf_command("perf", ["true"], 16, Path("x"))[:5]
     ['perf', 'record', '-q', '-m', '16M']
     """
     words = [perf, "record", "-q", "-m", f"{buffer_mib}M", "-a"]
     words += ["-e", ",".join(f"kmem:{name}" for name in event_names())]
-    words += ["-o", str(path), "--"]
-    return [*words, *(word.format(fd=error_fd) for word in _WRAPPER), *command]
+    return [*words, "-o", str(path), "--", *_AROUND_COMMAND, *command]
 
 
 def _run_perf(
     perf: str, command: Sequence[str], buffer_mib: int, path: Path
 ) -> tuple[int, str]:
     """Run it; its exit status, which is the command's, and what perf itself said."""
-    with tempfile.TemporaryFile("w+b") as messages:
-        error_fd = os.dup(_error_file())
-        try:
-            words = perf_command(perf, command, buffer_mib, path, error_fd)
-            with subprocess.Popen(
-                words, stderr=messages, pass_fds=[error_fd]
-            ) as process:
-                status = _wait(process)
-        finally:
-            os.close(error_fd)
-        messages.seek(0)
-        return status, messages.read().decode("utf-8", "replace")
-
-
-def _error_file() -> int:
-    """Return the number of the open file that is standard error."""
-    try:
-        return sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # replaced by one that is no file
-        return 2
+    messages = path.with_name("messages")
+    words = perf_command(perf, command, buffer_mib, path)
+    with subprocess.Popen([*_AROUND_PERF, str(messages), *words]) as process:
+        status = _wait(process)
+    said = messages.read_text("utf-8", "replace") if messages.exists() else ""
+    return status, said
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:

@@ -159,12 +159,22 @@ LAYERS = [
     },
     {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
+    {"calibration", "calibration_costs", "calibration_host", "recording"},
     {"result"},
     {"results"},
     {"run", "comparison", "reproduction"},
+    {"chapters", "explanation", "ablation", "timeline"},
     {"plot", "report", "reproduce", "reproduce_plot"},
     {"cli_reports"},
-    {"cli", "cli_list", "cli_options", "cli_reproduce", "cli_run", "cli_tools"},
+    {
+        "cli",
+        "cli_explain",
+        "cli_list",
+        "cli_options",
+        "cli_reproduce",
+        "cli_run",
+        "cli_tools",
+    },
     {"__main__"},
 ]
 # Methods that lead on to what is built on their class; imported when called.

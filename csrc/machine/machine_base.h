@@ -2,8 +2,8 @@
  * What every machine has, whichever engine runs it: CPUs, nodes, pages, lock classes.
  *
  * `struct sq_machine` and `sq_cpu` begin each engine's own, larger structs. Everything
- * here is set up when the machine is made and constant afterwards, unless a comment
- * says who may change it. Policies see these names through machine.h.
+ * here is set up when the machine is made and constant afterwards, unless a comment says
+ * who may change it. Policies see these names through machine.h.
  */
 #ifndef SQ_MACHINE_BASE_H
 #define SQ_MACHINE_BASE_H
@@ -18,32 +18,32 @@
 #include "base/sq_rng.h"
 #include "machine/topology.h"
 
-#define SQ_PAGE_SHIFT     12u
-#define SQ_PAGE_SIZE      (1u << SQ_PAGE_SHIFT)
+#define SQ_PAGE_SHIFT    12u
+#define SQ_PAGE_SIZE     (1u << SQ_PAGE_SHIFT)
 #define SQ_PAGE_ORDER_MAX 10u /* the largest block of the page allocator is 4 MiB */
-#define SQ_LINE_SIZE      64u
-#define SQ_NODE_ANY       (-1) /* "no node asked for" */
+#define SQ_LINE_SIZE     64u
+#define SQ_NODE_ANY      (-1) /* "no node asked for" */
 
 /*
- * A lock class is what kind of lock it is: its name in results, and its rank. A CPU
- * takes locks in the order of this list (try-lock is free of it); checked from
- * assertion level 2 on.
+ * A lock class is what kind of lock it is: its name in results, and its rank. A CPU takes
+ * locks in the order of this list (try-lock is free of it); checked from assertion level
+ * 2 on.
  */
 #define SQ_LOCK_CLASSES(X)                                                             \
-    X(MUTEX, "slab_mutex")   /* the list of caches, resizing */                        \
-    X(WORKLOAD, "workload")  /* locks of the emulated subsystems: sockets, pipes */    \
-    X(ALIEN, "alien_lock")   /* SLAB and SLUB+Q V3, V4: alien queues */                \
-    X(SHARED, "shared_lock") /* SLUB+Q V3, V4: shared queues */                        \
-    X(BARN, "barn_lock")     /* sheaves */                                             \
-    X(SLAB, "slab_lock")     /* one slab */                                            \
-    X(LIST, "list_lock")     /* one node's slab lists */                               \
+    X(MUTEX, "slab_mutex")     /* the list of caches, resizing */                      \
+    X(WORKLOAD, "workload")    /* locks of the emulated subsystems: sockets, pipes */  \
+    X(ALIEN, "alien_lock")     /* SLAB and SLUB+Q V3, V4: alien queues */              \
+    X(SHARED, "shared_lock")   /* SLUB+Q V3, V4: shared queues */                      \
+    X(BARN, "barn_lock")       /* sheaves */                                           \
+    X(SLAB, "slab_lock")       /* one slab */                                          \
+    X(LIST, "list_lock")       /* one node's slab lists */                             \
     X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
-    X(BOOK, "book_lock")    /* slabq's own records, which no kernel keeps: free */     \
-    X(META, "meta_lock")    /* memory for the allocator's own structures */            \
-    X(PCP, "pcp_lock")      /* per-CPU page lists */                                   \
-    X(ZONE, "zone_lock")    /* one node's free pages */                                \
-    X(WAIT, "wait_lock")    /* wait queues of the scheduler */                         \
-    X(RUN, "runqueue_lock") /* run queues of the scheduler */
+    X(BOOK, "book_lock")       /* slabq's own records, which no kernel keeps: free */   \
+    X(META, "meta_lock")       /* memory for the allocator's own structures */         \
+    X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
+    X(ZONE, "zone_lock")       /* one node's free pages */                             \
+    X(WAIT, "wait_lock")       /* wait queues of the scheduler */                      \
+    X(RUN, "runqueue_lock")    /* run queues of the scheduler */
 
 enum sq_lock_class {
 #define SQ_LOCK_CLASS_ENUM(name, text) SQ_LOCK_##name,
@@ -55,15 +55,14 @@ enum sq_lock_class {
 extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
 
 /*
- * A scope is a path: its name in a profile (the kernel's function where there is one),
- * the cycles of its own instructions, beside the lines, locks, atomics and interrupt
- * switches that the primitives charge, and where that figure is from. The cycles are
- * defaults of the simulated machine's parameters <name>_cycles.
+ * A scope is a path: its name in a profile (the kernel's function where there is one), the
+ * cycles of its own instructions, beside the lines, locks, atomics and interrupt switches
+ * that the primitives charge, and where that figure is from. The cycles are defaults of
+ * the simulated machine's parameters <name>_cycles.
  *
  * "A1" is Lameter's table of 28 Oct 2007: cycles of kmalloc and kfree, one thread, two
- * E5345; "pair" its test of kmalloc and kfree in turn, "columns" those of 10000
- * objects. What was fitted on it reproduces it; nothing was fitted on a table of
- * contention.
+ * E5345; "pair" its test of kmalloc and kfree in turn, "columns" those of 10000 objects.
+ * What was fitted on it reproduces it; nothing was fitted on a table of contention.
  */
 #define SQ_SCOPES(X)                                                                   \
     X(WORKLOAD, workload, "workload", 0, "what no other scope covers")                 \
@@ -130,9 +129,8 @@ struct sq_lock_stats {
 };
 
 /*
- * Where a line was that a core's first-level cache did not have, X(name, text). The
- * last is of lines in the core's own caches: a store waited for others to give up
- * copies.
+ * Where a line was that a core's first-level cache did not have, X(name, text). The last
+ * is of lines in the core's own caches: a store waited for others to give up copies.
  */
 #define SQ_LINE_KINDS(X)                                                               \
     X(CACHE, "cache")                 /* the core's second level or its last level */  \
@@ -156,8 +154,8 @@ struct sq_line_stats {
 };
 
 /*
- * A page frame: one cache line, as the kernel's struct page. Only the head of a block
- * of 2^order pages is used; `head_offset` leads there from any page of the block.
+ * A page frame: one cache line, as the kernel's struct page. Only the head of a block of
+ * 2^order pages is used; `head_offset` leads there from any page of the block.
  *
  *   free block   on its zone's list through `lru`
  *   allocated    `lru` and `word` belong to the owner, cleared when it gets the block
@@ -178,9 +176,9 @@ struct sq_page {
     uint8_t policy_flags; /* the owner's */
     uint32_t head_offset; /* pages back to the head; 0 in the head */
     struct sq_list lru;
-    uint64_t word[4]; /* the owner's: 32 bytes */
-    uint32_t serial;  /* n-th slab of its cache; the cache layer's */
-    uint32_t buddy;   /* the zone's: k + 1 in the head of a free block of order k */
+    uint64_t word[4];  /* the owner's: 32 bytes */
+    uint32_t serial;   /* n-th slab of its cache; the cache layer's */
+    uint32_t buddy;    /* the zone's: k + 1 in the head of a free block of order k */
 };
 _Static_assert(sizeof(struct sq_page) == SQ_LINE_SIZE, "one page frame, one line");
 
@@ -227,8 +225,8 @@ struct sq_machine_ops {
     /* Time of the run by scope, of all CPUs, in picoseconds, since the last call with
      * `restart`; false: the engine keeps none. */
     bool (*profile)(sq_machine *machine, uint64_t *scope_ps, bool restart);
-    /* Lines by scope and kind, of all CPUs, since the machine was made; NULL: the
-     * engine keeps none. `stats` has SQ_SCOPE_COUNT rows. */
+    /* Lines by scope and kind, of all CPUs, since the machine was made; NULL: the engine
+     * keeps none. `stats` has SQ_SCOPE_COUNT rows. */
     void (*lines)(const sq_machine *machine,
                   struct sq_line_stats (*stats)[SQ_LINE_KIND_COUNT]);
     /* A hash of the order of events so far; 0: the engine has no fixed order. */
@@ -248,8 +246,7 @@ struct sq_machine {
     uint64_t node_bytes;
     struct sq_page *page_frames; /* frame of arena page i is page_frames[i] */
     struct sq_pages *pages;
-    char *region; /* an engine with an order: all its memory, frames and shared lines
-                     too */
+    char *region; /* an engine with an order: all its memory, frames and shared lines too */
     uint64_t region_bytes;
     bool nodes_are_bound; /* the host has nodes and each arena sits on one */
 };
@@ -257,8 +254,8 @@ struct sq_machine {
 /* How a machine is made. */
 struct sq_machine_config {
     struct sq_topology topology;
-    uint64_t node_bytes;            /* memory of each node; a multiple of 4 MiB */
-    uint32_t pcp_order_max;         /* largest order kept in per-CPU page lists */
+    uint64_t node_bytes;         /* memory of each node; a multiple of 4 MiB */
+    uint32_t pcp_order_max;      /* largest order kept in per-CPU page lists */
     uint32_t remote_delay_ns_at_20; /* 0: off; else delay of a line at distance 20,
                                        others in proportion to distance - 10 */
     uint64_t seed;
@@ -273,25 +270,23 @@ static inline bool sq_machine_owns(const sq_machine *machine, const void *addres
            (offset & ((UINT64_C(1) << machine->node_shift) - 1)) < machine->node_bytes;
 }
 
-static inline uint32_t sq_node_of_address(const sq_machine *machine,
-                                          const void *address)
+static inline uint32_t sq_node_of_address(const sq_machine *machine, const void *address)
 {
     return (uint32_t)(((uintptr_t)address - (uintptr_t)machine->arena) >>
                       machine->node_shift);
 }
 
-/* The head frame of the block that `address` lies in. Requires an address of the arena.
- */
+/* The head frame of the block that `address` lies in. Requires an address of the arena. */
 static inline struct sq_page *sq_page_of_address(const sq_machine *machine,
                                                  const void *address)
 {
-    uint64_t index = ((uintptr_t)address - (uintptr_t)machine->arena) >> SQ_PAGE_SHIFT;
+    uint64_t index =
+        ((uintptr_t)address - (uintptr_t)machine->arena) >> SQ_PAGE_SHIFT;
     struct sq_page *page = &machine->page_frames[index];
     return page - page->head_offset;
 }
 
-static inline char *sq_page_address(const sq_machine *machine,
-                                    const struct sq_page *page)
+static inline char *sq_page_address(const sq_machine *machine, const struct sq_page *page)
 {
     return machine->arena + ((uint64_t)(page - machine->page_frames) << SQ_PAGE_SHIFT);
 }

@@ -89,6 +89,10 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
     }
     if (order < 0 || slub_order_objects((uint32_t)order, size) == 0)
         return false;
+    /* A slab's word counts so many; only orders that a user asks for can reach them. */
+    while (order > 0 && slub_order_objects((uint32_t)order, size) >
+                            (uint32_t)SLUB_HEAP_OPTION(heap, slab_objects_max))
+        order--;
     shape->order = (uint32_t)order;
     shape->objects = slub_order_objects(shape->order, size);
     shape->min_order = slub_min_order(size);

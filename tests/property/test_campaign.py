@@ -109,10 +109,6 @@ def test_a_line_of_slab_that_is_no_power_of_two_is_refused():
     assert "cache_line_size of policy slab is 33: accepted are 32, 64" in refused
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="SLUB can plan slabs of more objects than the word of a slab can count",
-)
 @pytest.mark.parametrize(
     "options",
     [

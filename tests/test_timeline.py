@@ -1,5 +1,6 @@
 """What a run was like over time, and the file that viewers of traces open."""
 
+import itertools
 import json
 
 import pytest
@@ -53,7 +54,7 @@ def test_totals_never_fall_and_end_below_those_of_the_run(simulated):
     samples = simulated.sample["timeline"]
 
     assert len(samples) > 10
-    for before, after in zip(samples, samples[1:], strict=False):
+    for before, after in itertools.pairwise(samples):
         assert before["at_ns"] < after["at_ns"]
         assert totals(before) <= totals(after)
         for name, count in before["counters"].items():
@@ -76,7 +77,7 @@ def test_a_long_run_is_thinned_and_spans_the_whole_of_it():
 
     assert 200 <= len(samples) <= 512
     assert samples[-1]["at_ns"] > 0.9 * result.elapsed_s * 1e9
-    gaps = [b["at_ns"] - a["at_ns"] for a, b in zip(samples, samples[1:], strict=False)]
+    gaps = [b["at_ns"] - a["at_ns"] for a, b in itertools.pairwise(samples)]
     assert min(gaps) > 10_000  # doubled at least once
 
 

@@ -54,7 +54,7 @@ int script_word(struct script *script, uint32_t index, const char *name,
 
 int script_word_cache(struct script *script, uint32_t index, uint32_t *cache)
 {
-    int64_t value;
+    int64_t value = 0;
     int status = script_word(script, index, "the cache", 0, SCRIPT_CACHE_MAX - 1, &value);
     if (status == SQ_OK && (uint64_t)value >= script->cache_count)
         status = script_bad_number(script, "the cache", value,
@@ -65,7 +65,7 @@ int script_word_cache(struct script *script, uint32_t index, uint32_t *cache)
 
 int script_word_cpu(struct script *script, uint32_t index, uint32_t *cpu)
 {
-    int64_t value;
+    int64_t value = 0;
     int status = script_word(script, index, "the CPU", 0,
                              script->machine->topology.cpu_count - 1, &value);
     *cpu = (uint32_t)value;

@@ -197,6 +197,8 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
     sq_cpu *cpu;
     if (heap->ops->free_checked == NULL || !sq_machine_owns(allocator->machine, object))
         return 0;
+    if (cache == NULL && owner != NULL && owner != (const void *)heap)
+        return 0; /* kfree of a live object of a cache: refused with or without debug */
     if (cache == NULL && sq_page_of_address(allocator->machine, object)->state ==
                              SQ_PAGE_SLAB)
         cache = heap->ops->cache_of_page(sq_page_of_address(allocator->machine, object));

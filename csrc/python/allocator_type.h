@@ -7,6 +7,7 @@
 
 #include "experiment/ledger.h"
 #include "policy/memory_policy.h"
+#include "python/gate.h"
 #include "python/machine_type.h"
 
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
     struct sq_ledger ledger; /* owner: the sq_cache, or the heap for kmalloc */
     struct sq_memory_policy memory_policy; /* of calls that bring none */
     uint32_t interleave_turn;
+    struct core_gate gate;
 } allocator_object;
 
 typedef struct {

@@ -101,18 +101,65 @@ static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
     return list;
 }
 
+/* Begin a call on the cache of `object` that will give the GIL up. NULL with an exception
+ * if the cache is destroyed, which it may be since the caller looked; then nothing is to
+ * be ended. */
+static sq_cache *begin_call(PyObject *object)
+{
+    struct core_gate *gate = &((cache_object *)object)->allocator->gate;
+    sq_cache *cache;
+    core_gate_enter(gate);
+    cache = cache_of(object);
+    if (cache == NULL)
+        core_gate_leave(gate);
+    return cache;
+}
+
+/* The cache of `object`, with no call of another thread on its way in any cache of the
+ * allocator until the GIL is given up; NULL with an exception if it is destroyed. */
+static sq_cache *cache_at_rest(PyObject *object)
+{
+    core_gate_wait(&((cache_object *)object)->allocator->gate);
+    return cache_of(object);
+}
+
+/* Allocate `count` objects into `objects` and the ledger. 0, or -1 with an exception. */
+static int take_objects(struct core_state *state, allocator_object *allocator,
+                        sq_cache *cache, long cpu_index, size_t count, void **objects)
+{
+    size_t got = 0;
+    sq_cpu *cpu = core_enter_cpu(state, allocator, cpu_index);
+    if (cpu == NULL)
+        return -1;
+    Py_BEGIN_ALLOW_THREADS
+    if (count > 0)
+        got = cache->ops->alloc_bulk(cpu, cache, 0, count, objects);
+    core_leave_cpu(cpu);
+    Py_END_ALLOW_THREADS
+    if (got != count) {
+        (void)core_raise_out_of_memory(state, cache->name, -1);
+        return -1;
+    }
+    if (!sq_ledger_reserve(&allocator->ledger, count)) {
+        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++)
+        sq_ledger_add(&allocator->ledger, objects[i], cache);
+    return 0;
+}
+
 static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
 {
-    sq_cache *cache = cache_of(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
     struct core_state *state = state_of(object);
     PyObject *list = NULL;
     Py_ssize_t count;
     long cpu_index;
     void **objects;
-    sq_cpu *cpu;
-    size_t got;
-    if (cache == NULL || !PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
+    sq_cache *cache;
+    int status = -1;
+    if (!PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
         return NULL;
     if (count < 0 || count > (1 << 24))
         return PyErr_Format(state->parameter_error,
@@ -122,124 +169,164 @@ static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
         free(objects);
         return PyErr_NoMemory();
     }
-    cpu = core_enter_cpu(state, allocator, cpu_index);
-    if (cpu == NULL) {
-        free(objects);
-        return NULL;
+    cache = begin_call(object);
+    if (cache != NULL) {
+        status = take_objects(state, allocator, cache, cpu_index, (size_t)count, objects);
+        core_gate_leave(&allocator->gate);
     }
-    Py_BEGIN_ALLOW_THREADS
-    got = count == 0 ? 0
-                     : cache->ops->alloc_bulk(cpu, cache, 0, (size_t)count, objects);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    if (got != (size_t)count) {
-        (void)core_raise_out_of_memory(state, cache->name, -1);
-    } else if (!sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
-    } else {
-        for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
+    if (status == 0)
         list = list_of_addresses(objects, count);
-    }
     free(objects);
     return list;
 }
 
-/* Take every address of `sequence` out of the ledger and put it into `objects`; on the
- * first that is not held nothing is changed. */
-static int take_addresses(struct core_state *state, allocator_object *allocator,
-                          sq_cache *cache, PyObject *sequence, Py_ssize_t count,
-                          void **objects)
+/* The addresses of a sequence, to be freed by the caller, and their count; NULL with an
+ * exception. Runs whatever code the sequence brings, so nothing may be begun yet. */
+static void **read_addresses(PyObject *sequence, Py_ssize_t *count)
 {
-    Py_ssize_t taken = 0;
-    for (; taken < count; taken++) {
-        PyObject *item = PySequence_GetItem(sequence, taken);
+    void **objects;
+    *count = PySequence_Size(sequence);
+    if (*count < 0)
+        return NULL;
+    objects = calloc((size_t)*count + 1, sizeof(*objects));
+    if (objects == NULL)
+        return (void **)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < *count; i++) {
+        PyObject *item = PySequence_GetItem(sequence, i);
         unsigned long long address =
             item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
         Py_XDECREF(item);
-        if (PyErr_Occurred() || core_check_address(state, allocator, cache, address) < 0)
-            break;
-        objects[taken] = (void *)(uintptr_t)address;
-        sq_ledger_remove(&allocator->ledger, objects[taken]);
+        if (PyErr_Occurred()) {
+            free(objects);
+            return NULL;
+        }
+        objects[i] = (void *)(uintptr_t)address;
     }
+    return objects;
+}
+
+/* Put the first `count` addresses back into the ledger. */
+static void put_back(allocator_object *allocator, sq_cache *cache, Py_ssize_t count,
+                     void **objects)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        sq_ledger_add(&allocator->ledger, objects[i], cache);
+}
+
+/* Take all addresses out of the ledger; on the first that is not held nothing is changed.
+ * 0, or -1 with CorruptionError. */
+static int release_addresses(struct core_state *state, allocator_object *allocator,
+                             sq_cache *cache, Py_ssize_t count, void **objects)
+{
+    Py_ssize_t taken = 0;
+    unsigned long long address;
+    struct sq_error error;
+    while (taken < count &&
+           sq_ledger_owner(&allocator->ledger, objects[taken]) == cache)
+        sq_ledger_remove(&allocator->ledger, objects[taken++]);
     if (taken == count)
         return 0;
-    while (taken-- > 0)
-        sq_ledger_add(&allocator->ledger, objects[taken], cache);
+    put_back(allocator, cache, taken, objects);
+    address = (uintptr_t)objects[taken];
+    if (core_check_address(state, allocator, cache, address) < 0)
+        return -1;
+    (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                       "0x%llx of cache %s is in the list more than once: double free",
+                       address, cache->name);
+    (void)core_raise(state, &error);
     return -1;
 }
 
-static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
+/* Free addresses that the ledger may hold. 0, or -1 with an exception. */
+static int free_objects(struct core_state *state, allocator_object *allocator,
+                        sq_cache *cache, long cpu_index, Py_ssize_t count, void **objects)
 {
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *sequence;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
     sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
-        return NULL;
-    count = PySequence_Size(sequence);
-    if (count < 0)
-        return NULL;
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL)
-        return PyErr_NoMemory();
-    if (take_addresses(state, allocator, cache, sequence, count, objects) < 0) {
-        free(objects);
-        return NULL;
-    }
+    if (release_addresses(state, allocator, cache, count, objects) < 0)
+        return -1;
     cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL) {
-        for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
-        free(objects);
-        return NULL;
+        put_back(allocator, cache, count, objects);
+        return -1;
     }
     Py_BEGIN_ALLOW_THREADS
     if (count > 0)
         cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
     core_leave_cpu(cpu);
     Py_END_ALLOW_THREADS
+    return 0;
+}
+
+static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
+{
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    PyObject *sequence;
+    Py_ssize_t count;
+    long cpu_index;
+    void **objects;
+    sq_cache *cache;
+    int status = -1;
+    if (!PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
+        return NULL;
+    objects = read_addresses(sequence, &count);
+    if (objects == NULL)
+        return NULL;
+    cache = begin_call(object);
+    if (cache != NULL) {
+        status = free_objects(state_of(object), allocator, cache, cpu_index, count,
+                              objects);
+        core_gate_leave(&allocator->gate);
+    }
     free(objects);
-    Py_RETURN_NONE;
+    return status == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+/* Do `work` as a CPU, with the GIL given up. 0, or -1 with an exception. */
+static int work_as_cpu(PyObject *object, PyObject *cpu_number,
+                       int (*work)(sq_cpu *cpu, sq_cache *cache), int *result)
+{
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    long cpu_index = PyLong_AsLong(cpu_number);
+    sq_cache *cache = PyErr_Occurred() ? NULL : begin_call(object);
+    sq_cpu *cpu;
+    if (cache == NULL)
+        return -1;
+    cpu = core_enter_cpu(state_of(object), allocator, cpu_index);
+    if (cpu != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        *result = work(cpu, cache);
+        core_leave_cpu(cpu);
+        Py_END_ALLOW_THREADS
+    }
+    core_gate_leave(&allocator->gate);
+    return cpu == NULL ? -1 : 0;
+}
+
+static int work_shrink(sq_cpu *cpu, sq_cache *cache)
+{
+    return cache->ops->shrink(cpu, cache);
+}
+
+static int work_flush(sq_cpu *cpu, sq_cache *cache)
+{
+    cache->ops->flush_cpu(cpu, cache);
+    return 0;
 }
 
 static PyObject *cache_shrink(PyObject *object, PyObject *argument)
 {
-    sq_cache *cache = cache_of(object);
-    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
-    sq_cpu *cpu;
     int result;
-    if (PyErr_Occurred())
+    if (work_as_cpu(object, argument, work_shrink, &result) < 0)
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    result = cache->ops->shrink(cpu, cache);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
     return PyLong_FromLong(result);
 }
 
 /* Empty one CPU's own part of the cache, as that CPU. */
 static PyObject *cache_flush(PyObject *object, PyObject *argument)
 {
-    sq_cache *cache = cache_of(object);
-    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
-    sq_cpu *cpu;
-    if (PyErr_Occurred())
+    int result;
+    if (work_as_cpu(object, argument, work_flush, &result) < 0)
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    cache->ops->flush_cpu(cpu, cache);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -286,7 +373,7 @@ static PyObject *cache_tune(PyObject *object, PyObject *args)
 
 static PyObject *cache_check(PyObject *object, PyObject *unused)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
     struct core_state *state = state_of(object);
     struct sq_error error;
@@ -319,7 +406,7 @@ static PyObject *cache_describe(PyObject *object, PyObject *unused)
 
 static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     struct sq_json json;
     sq_cpu *cpu;
     (void)unused;
@@ -336,7 +423,7 @@ static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
 
 static PyObject *cache_usage(PyObject *object, PyObject *args)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     struct sq_json json;
     int with_state = 0;
     sq_cpu *cpu;
@@ -476,7 +563,7 @@ static PyObject *cache_leaks(PyObject *object, PyObject *unused)
 static PyObject *cache_destroy(PyObject *object, PyObject *unused)
 {
     cache_object *self = (cache_object *)object;
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     size_t held = 0;
     const char *name;
     sq_cpu *cpu;

@@ -115,7 +115,11 @@ def _compare(
 def _check_folders(*paths: str | None) -> None:
     """Refuse a file that could not be written before the work, not after it."""
     for path in paths:
-        if path is not None and not Path(path).absolute().parent.is_dir():
+        if path is None:
+            continue
+        if path == "" or Path(path).is_dir():
+            raise ParameterError(f"{path!r} is no file: accepted is the name of one")
+        if not Path(path).absolute().parent.is_dir():
             raise ParameterError(f"no folder for {path!r}: accepted are existing ones")
 
 

@@ -277,6 +277,23 @@ def test_a_wrong_script_line_is_told_with_its_number():
         slabq.execute("cache a 8 0 -\nfrobnicate\n", "slab")
 
 
+@pytest.mark.parametrize("name", ["n" * 1_000_000, "two words", "a\0b", "", 3])
+def test_a_name_that_no_cache_can_have_is_told_in_a_short_line(allocator, name):
+    with pytest.raises(slabq.ParameterError, match="name of a cache is") as caught:
+        allocator.create_cache(name, 64)
+
+    assert len(str(caught.value)) < 200
+
+
+def test_a_size_of_very_many_digits_is_told_in_a_short_line(allocator):
+    with pytest.raises(
+        slabq.ParameterError, match=r"size is 0x.*\.\.\.: accepted"
+    ) as told:
+        allocator.create_cache("c", 10**9999)
+
+    assert len(str(told.value)) < 200
+
+
 # -- threads in one allocator ----------------------------------------------------------
 
 

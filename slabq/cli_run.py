@@ -43,7 +43,12 @@ _RUN_OPTIONS = (
     ),
     click.option("-k", "--kernel", metavar="V", help="Kernel profile of all policies."),
     click.option(
-        "-e", "--engine", default="native", show_default=True, help="The engine."
+        "-e",
+        "--engine",
+        default="native",
+        show_default=True,
+        metavar="NAME",
+        help="native: measured on this host; sim: simulated.",
     ),
     set_option,
     click.option(

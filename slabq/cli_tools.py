@@ -149,8 +149,21 @@ def exec_command(
 ) -> None:
     """Run an operation SCRIPT (- is standard input) on one host thread.
 
-    Prints one JSON object a line: what each operation did, object by object.
-    """
+    Prints one JSON object a line: what each operation did, object by object. Caches
+    and objects are numbered from 0, in the order in which a script makes them.
+
+    \b
+    cache NAME SIZE ALIGN FLAGS  make a cache; flags - or of h r z p u c
+    a CACHE CPU N [NODE]         allocate N objects
+    f CACHE CPU ID...            free objects; 3-9 is a range
+    ab CACHE CPU N               allocate in bulk; fb CACHE CPU ID... frees
+    dump CACHE                   every list and queue
+    shrink CACHE CPU             give empty slabs back
+    sleep MS                     let time pass; the reaper runs
+
+    \b
+    printf 'cache c 64 0 -\\na 0 0 3\\nf 0 0 0-2\\n' | slabq exec -p slub -
+    """  # noqa: D301 - click's mark of lines to keep is a backspace
     value = _one_policy(policy, kernel, settings)
     click.echo(execute(_read_script(script), value, machine=machine), nl=False)
 

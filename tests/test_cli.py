@@ -148,6 +148,18 @@ def test_a_broken_script_is_told_by_line(slabq_command, tmp_path, script, messag
     assert message in err
 
 
+def test_the_example_in_the_help_of_exec_runs(slabq_command, tmp_path):
+    text = succeeds(slabq_command("exec", "--help"))
+    example = re.search(r"printf '(.*)' \| slabq exec -p slub -", text)
+    script = tmp_path / "script.ops"
+    script.write_text(example[1].replace("\\n", "\n"))
+
+    out = succeeds(slabq_command("exec", script, "-p", "slub"))
+
+    allocated, freed = [json.loads(line)["objs"] for line in out.splitlines()[-2:]]
+    assert len(allocated) == len(freed) == 3
+
+
 def test_an_empty_script_prints_nothing(slabq_command):
     assert succeeds(slabq_command("exec", os.devnull, "-p", "slub")) == ""
 

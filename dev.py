@@ -64,26 +64,35 @@ def make_venv(folder: Path, with_pip: bool) -> None:
         fail("this Python cannot make a virtual environment (Debian: python3-venv)")
 
 
-def environment() -> Path:
-    """Make .venv, or bring it up to date with this checkout; its bin folder."""
+def environment(with_tools: bool = True) -> Path:
+    """Make .venv, or bring it up to date with this checkout; its bin folder.
+
+    The tools (pytest, ruff, mypy and so on) are left out of what only runs slabq.
+    """
     check_tools()
     folder = ROOT / ".venv"
-    stamp = folder / "slabq-installed"
+    stamp, tools = folder / "slabq-installed", folder / "tools-installed"
     pyproject = ROOT / "pyproject.toml"
     python = folder / "bin" / "python"
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
     if not python.exists():
         make_venv(folder, with_pip=True)
-    if not stamp.exists() or stamp.stat().st_mtime < newest_source():
-        pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
-        if not stamp.exists():
-            run(*pip, "--upgrade", "pip")
-            run(*pip, "--group", "dev", "pandas>=2")
+        run(*pip, "--upgrade", "pip")  # older ones know no groups
+    if not is_newer(stamp, newest_source()):
         # Only a changed pyproject.toml can have changed what slabq depends on.
-        known = stamp.exists() and stamp.stat().st_mtime > pyproject.stat().st_mtime
+        known = is_newer(stamp, pyproject.stat().st_mtime)
         again = ("--force-reinstall", "--no-deps") if known else ()
         run(*pip, *again, fresh_source())
         stamp.touch()
+    if with_tools and not is_newer(tools, pyproject.stat().st_mtime):
+        run(*pip, "--group", "dev", "pandas>=2")
+        tools.touch()
     return folder / "bin"
+
+
+def is_newer(stamp: Path, time: float) -> bool:
+    """Tell whether a stamp is there and newer than a time."""
+    return stamp.exists() and stamp.stat().st_mtime > time
 
 
 def fresh_source() -> Path:
@@ -113,17 +122,25 @@ def other_build(name: str, env: dict[str, str]) -> Path:
 
 def demo(*arguments: str) -> None:
     """Set up, then run the bundled trace and a hackbench under every policy."""
-    run(environment() / "slabq", "demo", *arguments)
+    run(environment(with_tools=False) / "slabq", "demo", *arguments)
 
 
 def test(*arguments: str) -> None:
     """Set up, then run the tests (arguments go to pytest)."""
-    run(environment() / "pytest", "-m", "not slow", *arguments)
+    run(environment() / "pytest", "-m", "not slow and not notebooks", *arguments)
 
 
 def slow(*arguments: str) -> None:
     """Run the campaigns that take minutes."""
     run(environment() / "pytest", "-m", "slow", "--timeout=1800", *arguments)
+
+
+def notebooks(*arguments: str) -> None:
+    """Run the notebooks (or those with TEXT in the name); --write keeps the outputs."""
+    write = {"SLABQ_WRITE_NOTEBOOKS": "1" if "--write" in arguments else "0"}
+    chosen = [part for text in arguments if text != "--write" for part in ("-k", text)]
+    pytest = (environment() / "pytest", "-m", "notebooks", "--durations=0")
+    run(*pytest, "tests/test_notebooks.py", *chosen, env=write)
 
 
 def lint(*_: str) -> None:
@@ -170,7 +187,7 @@ def asan(*arguments: str) -> None:
         "ASAN_OPTIONS": "detect_leaks=0,detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1,halt_on_error=1",
     }
-    tests = arguments or ("-m", "not slow and not unsanitized")
+    tests = arguments or ("-m", "not slow and not notebooks and not unsanitized")
     sanitized("address", "libasan.so", options, "--timeout=600", *tests)
 
 
@@ -233,6 +250,7 @@ TASKS = (
     demo,
     test,
     slow,
+    notebooks,
     lint,
     asan,
     tsan,
@@ -254,7 +272,7 @@ def main() -> None:
         return
     print((__doc__ or "").strip(), "\n")
     for task in TASKS:
-        print(f"  {task.__name__:<8} {(task.__doc__ or '').strip()}")
+        print(f"  {task.__name__:<9} {(task.__doc__ or '').strip()}")
     if name not in ("help", "-h", "--help"):
         fail(f"task is {name}: accepted are {', '.join(names)}")
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from slabq.allocator import Allocator, execute
 from slabq.cache import Cache, Leaks, Place, geometry
+from slabq.debugging import Finding, Report
 from slabq.errors import (
     CorruptionError,
     Error,
@@ -36,16 +37,25 @@ from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds
 
 if _TYPE_CHECKING:
+    from slabq.ablation import Ablation, ablate
+    from slabq.calibration import Calibration, calibrate
     from slabq.cworkload import compile_workload, get_include
+    from slabq.explanation import Explanation, explain
     from slabq.plot import plot_comparison, plot_latency, plot_locks
+    from slabq.recording import Recording, record
     from slabq.table import Table
+    from slabq.timeline import save_timeline
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
 
 __all__ = [
+    "Ablation",
     "Allocator",
     "Cache",
+    "Calibration",
     "CorruptionError",
     "Error",
+    "Explanation",
+    "Finding",
     "HostCache",
     "HostComparison",
     "KernelProfile",
@@ -57,6 +67,8 @@ __all__ = [
     "Place",
     "Policy",
     "PublishedTable",
+    "Recording",
+    "Report",
     "Reproduction",
     "Result",
     "Results",
@@ -70,10 +82,13 @@ __all__ = [
     "TraceFormatError",
     "Workload",
     "__version__",
+    "ablate",
     "bundled_trace_path",
+    "calibrate",
     "compare_host",
     "compile_workload",
     "execute",
+    "explain",
     "geometry",
     "get_include",
     "host",
@@ -88,25 +103,36 @@ __all__ = [
     "published_tables",
     "read_machine",
     "read_trace",
+    "record",
     "replay",
     "reproduce",
     "run",
+    "save_timeline",
     "sweep",
     "workload_kinds",
 ]
 
 # Names whose modules import numpy, matplotlib or cffi: found when first asked for.
 _LAZY = {
+    "Ablation": "slabq.ablation",
+    "Calibration": "slabq.calibration",
+    "Explanation": "slabq.explanation",
+    "Recording": "slabq.recording",
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
+    "ablate": "slabq.ablation",
     "bundled_trace_path": "slabq.trace",
+    "calibrate": "slabq.calibration",
     "compile_workload": "slabq.cworkload",
+    "explain": "slabq.explanation",
     "get_include": "slabq.cworkload",
     "plot_comparison": "slabq.plot",
     "plot_latency": "slabq.plot",
     "plot_locks": "slabq.plot",
     "read_trace": "slabq.trace",
+    "record": "slabq.recording",
+    "save_timeline": "slabq.timeline",
 }
 
 

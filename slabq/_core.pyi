@@ -25,6 +25,19 @@ def describe_workload(
 def build_info() -> dict[str, str]:
     """Compiler, assertion level and sanitizers of this build."""
 
+# -- what this host takes, in ns; each call takes about a second -----------------------
+def calibrate_chase(bytes: int, in_order: bool, cpu: int, home: int, /) -> float:
+    """Time of a load that waits for the one before, in memory of the node of `home`."""
+
+def calibrate_one(cpu: int, /) -> dict[str, float]:
+    """Time of an instruction: ``multiply``, ``cas``, ``lock_pair`` and more."""
+
+def calibrate_two(cpu: int, other: int, /) -> dict[str, float]:
+    """Time of a line that `other` changed or read: ``read_changed`` and more."""
+
+def calibrate_lock(cpus: list[int], /) -> float:
+    """Time that handing a lock over adds to taking it; below 0: not measured."""
+
 # -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:
@@ -79,6 +92,8 @@ class Allocator:
         machine: Machine | SimMachine,
         policy: str,
         options: Sequence[tuple[str, int]],
+        debug: str | None = None,
+        panic: bool = False,
     ) -> None: ...
     def create_cache(
         self,
@@ -115,6 +130,13 @@ class Allocator:
     def node_of(self, address: int) -> int: ...
     def read(self, address: int, count: int) -> bytes: ...
     def write(self, address: int, data: bytes) -> None: ...
+    def peek(self, address: int, offset: int, count: int) -> bytes: ...
+    def poke(self, address: int, offset: int, data: bytes) -> None: ...
+    def reports(self) -> tuple[str, str, str, int]:
+        """(JSON of the reports, their text, text of traces, how many there were)."""
+
+    def clear_reports(self) -> None: ...
+    def set_call_site(self, cpu: int, site: int) -> None: ...
 
 @final
 class Cache:
@@ -129,6 +151,7 @@ class Cache:
     def reap(self, cpu: int, with_node: bool) -> None: ...
     def tune(self, name: str, value: int) -> None: ...
     def check(self) -> None: ...
+    def validate(self) -> None: ...
     def describe(self) -> str: ...
     def snapshot(self) -> str: ...
     def usage(self, with_state: bool = False, /) -> str: ...
@@ -168,11 +191,13 @@ def run(
     seed: int,
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
+    with_timeline: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
-    ``with_caches`` adds ``caches``, the state of every cache at the end.
+    ``with_caches`` adds ``caches``, the state of every cache at the end;
+    ``with_timeline`` adds ``timeline``, samples of what the run was like over time.
     """
 
 def replay(
@@ -183,6 +208,7 @@ def replay(
     seed: int,
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
+    with_timeline: bool = False,
 ) -> str: ...
 def execute(
     machine: Machine | SimMachine,

@@ -24,6 +24,7 @@ from slabq.cache import (
 )
 from slabq.cache_record import CacheRecord, summarize_cache
 from slabq.checks import require_int, shown
+from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.memory_policy import MemoryPolicy, MemoryPolicyLike
@@ -50,6 +51,13 @@ class Allocator(AllocatorControl):
         Kernel profile of a policy given by name. Default: the newest that has it.
     seed : int, default 0
         Seed of the machine's random numbers.
+    debug : str, optional
+        Debug flags of its caches, as the kernel's boot parameter ``slub_debug=``
+        takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace),
+        then after a comma the names of the caches that are meant; a final ``*`` stands
+        for any rest. Policies `Slub` and `Sheaves` only.
+    panic_on_report : bool, default False
+        A report of a debug cache ends the call that made it with `CorruptionError`.
     memory_policy : MemoryPolicy or str, default "local"
         Node of calls that name none, such as ``"interleave:0-3"``.
     **options
@@ -86,6 +94,8 @@ class Allocator(AllocatorControl):
         machine: MachineLike = None,
         kernel: str | None = None,
         seed: int = 0,
+        debug: str | None = None,
+        panic_on_report: bool = False,
         memory_policy: MemoryPolicyLike = "local",
         **options: object,
     ) -> None:
@@ -95,6 +105,8 @@ class Allocator(AllocatorControl):
             self._machine.core(require_int("seed", seed, 0, 2**64 - 1)),
             self._policy.name,
             list(self._policy.values().items()),
+            _check_debug(debug),
+            bool(panic_on_report),
         )
         self._memory_policy = MemoryPolicy.local()
         self.memory_policy = memory_policy
@@ -126,6 +138,7 @@ class Allocator(AllocatorControl):
         poison: bool = False,
         store_user: bool = False,
         consistency_checks: bool = False,
+        trace: bool = False,
         sheaf_capacity: int = 0,
         constructor: bytes | None = None,
     ) -> Cache:
@@ -144,8 +157,9 @@ class Allocator(AllocatorControl):
             ``SLAB_TYPESAFE_BY_RCU``.
         no_merge : bool, default False
             The kernel's flag ``SLAB_NO_MERGE``: keep the cache apart.
-        red_zone, poison, store_user, consistency_checks : bool, default False
-            The kernel's debugging flags of the same names; SLUB only.
+        red_zone, poison, store_user, consistency_checks, trace : bool, default False
+            The kernel's debugging flags of the same names; SLUB only. What they find is
+            in `reports`, what `trace` tells in `trace_lines`.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
         constructor : bytes, optional
@@ -182,6 +196,7 @@ class Allocator(AllocatorControl):
             poison=poison,
             store_user=store_user,
             consistency_checks=consistency_checks,
+            trace=trace,
         )
         size = require_int("size", size, 1, SIZE_MAX)
         core = self._core.create_cache(
@@ -192,7 +207,7 @@ class Allocator(AllocatorControl):
             check_sheaf_capacity(self._policy, sheaf_capacity),
             _check_constructor(constructor),
         )
-        return Cache(core, self._machine, self._policy, name, size)
+        return Cache(core, self._machine, self._policy, name, size, self._core)
 
     def kmalloc(
         self,
@@ -413,6 +428,86 @@ class Allocator(AllocatorControl):
         """
         self._core.write(check_address(address), bytes(data))
 
+    def peek(self, address: int, offset: int, length: int) -> bytes:
+        """Return bytes of a slab, inside or outside an object.
+
+        Parameters
+        ----------
+        address : int
+            An address in a slab; need not be live.
+        offset : int
+            Where to begin, from the address; may be negative.
+        length : int
+            Number of bytes, all in the same slab.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        ParameterError
+            If the bytes do not lie in one slab of this allocator.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64, red_zone=True)
+        >>> allocator.peek(cache.alloc(), 64, 8).hex()
+        'cccccccccccccccc'
+        """
+        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
+        length = require_int("length", length, 0, SIZE_MAX)
+        return self._core.peek(check_address(address), offset, length)
+
+    def poke(self, address: int, offset: int, data: bytes) -> None:
+        """Write into a slab of a debug cache, inside or outside an object.
+
+        Parameters
+        ----------
+        address : int
+            An address in a slab; need not be live.
+        offset : int
+            Where to begin, from the address; may be negative.
+        data : bytes
+            What to write; must stay in the same slab.
+
+        Raises
+        ------
+        ParameterError
+            If the bytes do not lie in one slab, or its cache has no debug flags.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64, poison=True)
+        >>> allocator.poke(cache.alloc(), 0, b"x")
+        """
+        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
+        self._core.poke(check_address(address), offset, bytes(data))
+
+    @property
+    def reports(self) -> list[Report]:
+        """Reports of the debug caches, the oldest first; at most 4096 are kept."""
+        return read_reports(self._core)
+
+    @property
+    def trace_lines(self) -> list[str]:
+        """What caches with the flag `trace` told, a line for each call."""
+        return self._core.reports()[2].splitlines()
+
+    def clear_reports(self) -> None:
+        """Forget the reports and trace lines so far.
+
+        Examples
+        --------
+        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
+        >>> allocator.clear_reports()
+        >>> allocator.reports
+        []
+        """
+        self._core.clear_reports()
+
     def live_count(self) -> int:
         """Count the objects handed out and not given back.
 
@@ -532,6 +627,12 @@ class Allocator(AllocatorControl):
         >>> Allocator("slub", machine=Machine(cpus=1)).check()
         """
         self._core.check()
+
+
+def _check_debug(debug: object) -> str | None:
+    if debug is None or (isinstance(debug, str) and "\0" not in debug):
+        return debug
+    raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
 
 
 def _check_constructor(value: object) -> bytes | None:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from slabq import _core
 from slabq.checks import require_int
-from slabq.errors import ParameterError
+from slabq.debugging import Finding, read_findings
+from slabq.errors import CorruptionError, ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.memory_policy import MemoryPolicyLike, core_memory_policy
 from slabq.policy import Policy, find_policy
@@ -33,6 +34,7 @@ class _Flag(enum.IntFlag):
     STORE_USER = 1 << 7
     CONSISTENCY_CHECKS = 1 << 8
     NO_MERGE = 1 << 9
+    TRACE = 1 << 10
 
 
 class Place(NamedTuple):
@@ -60,7 +62,7 @@ class Leaks(int):
 
 
 # What a policy makes no difference for is refused rather than ignored.
-_DEBUG_FLAGS = ("red_zone", "poison", "store_user", "consistency_checks")
+_DEBUG_FLAGS = ("red_zone", "poison", "store_user", "consistency_checks", "trace")
 _DEBUG_POLICIES = ("slub", "sheaves")
 
 
@@ -129,9 +131,16 @@ class Cache(SysfsAttributes):
     """
 
     def __init__(
-        self, core: _core.Cache, machine: Machine, policy: Policy, name: str, size: int
+        self,
+        core: _core.Cache,
+        machine: Machine,
+        policy: Policy,
+        name: str,
+        size: int,
+        allocator: _core.Allocator,
     ) -> None:
         self._core = core
+        self._allocator = allocator
         self._machine = machine
         self._policy = policy
         self._name = name
@@ -166,6 +175,7 @@ class Cache(SysfsAttributes):
         cpu: int = 0,
         node: int | None = None,
         policy: MemoryPolicyLike | None = None,
+        site: int | None = None,
     ) -> int:
         """Allocate one object.
 
@@ -177,6 +187,9 @@ class Cache(SysfsAttributes):
             Node asked for, as ``kmem_cache_alloc_node`` does.
         policy : MemoryPolicy or str, optional
             Memory policy of this call, if it names no node. Default: the allocator's.
+        site : int, optional
+            Number of the call site that reports of a cache with `store_user` name, of
+            this CPU's calls from now on.
 
         Returns
         -------
@@ -199,9 +212,15 @@ class Cache(SysfsAttributes):
         Place(slab=0, object_index=0, node=0)
         """
         cpu = check_cpu(self._machine, cpu)
+        self._note_site(cpu, site)
         return self._core.alloc(cpu, *call_policy(self._machine, node, policy))
 
-    def free(self, address: int, *, cpu: int = 0) -> None:
+    def _note_site(self, cpu: int, site: int | None) -> None:
+        if site is not None:
+            number = require_int("site", site, 0, 2**64 - 1)
+            self._allocator.set_call_site(cpu, number)
+
+    def free(self, address: int, *, cpu: int = 0, site: int | None = None) -> None:
         """Give back one object.
 
         Parameters
@@ -210,11 +229,15 @@ class Cache(SysfsAttributes):
             The object.
         cpu : int, default 0
             CPU that calls; need not be the one that allocated.
+        site : int, optional
+            Number of the call site, as of `alloc`.
 
         Raises
         ------
         CorruptionError
-            If the object is free already, not of this cache or not the start of one.
+            If the object is free already, not of this cache or not the start of one. A
+            cache that checks frees itself (`consistency_checks`) reports that instead,
+            and frees nothing.
         ParameterError
             If the machine has no such CPU, or the cache is destroyed.
 
@@ -225,7 +248,8 @@ class Cache(SysfsAttributes):
         >>> cache = allocator.create_cache("example", 64)
         >>> cache.free(cache.alloc(cpu=0), cpu=1)
         """
-        self._core.free(check_cpu(self._machine, cpu), check_address(address))
+        self._note_site(check_cpu(self._machine, cpu), site)
+        self._core.free(cpu, check_address(address))
 
     def alloc_bulk(self, count: int, *, cpu: int = 0) -> list[int]:
         """Allocate `count` objects in one call, all or none.
@@ -375,6 +399,45 @@ class Cache(SysfsAttributes):
         >>> allocator.create_cache("example", 64).check()
         """
         self._core.check()
+
+    def validate(self) -> list[Finding]:
+        """Look at every byte of the cache's slabs that must have a known value.
+
+        What is wrong is reported and put right, as the kernel's ``validate`` does; then
+        the structures are checked as `check` does.
+
+        Returns
+        -------
+        list of Finding
+            What was wrong and where; empty if nothing was.
+
+        Raises
+        ------
+        CorruptionError
+            If something was found and the allocator has `panic_on_report`.
+
+        Notes
+        -----
+        Of a slab the faults up to the first object that has some are told, as in the
+        kernel. Caches without debug flags have no such bytes.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("example", 64, red_zone=True)
+        >>> allocator.poke(cache.alloc(), 64, b"!")
+        >>> cache.validate()[0].what
+        'Right Redzone overwritten'
+        """
+        since = self._allocator.reports()[3]
+        self._core.validate()
+        findings = read_findings(self._allocator, self._name, since)
+        try:
+            self._core.check()
+        except CorruptionError as error:
+            findings.append(Finding(str(error), None, None, None))
+        return findings
 
     def stats(self) -> dict[str, int]:
         """Counters of the cache, by the kernel's names.

@@ -317,8 +317,8 @@ class Slab(Policy):
         kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
         cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
         freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
-        shared_touched, destroy_after_batch, free_limit_first, slab_nomerge,
-        kmalloc_nomerge.
+        shared_touched, destroy_after_batch, free_limit_first, freelist_random,
+        slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
     Raises
@@ -352,6 +352,7 @@ class Slab(Policy):
     shared_touched: bool | None = None
     destroy_after_batch: bool | None = None
     free_limit_first: bool | None = None
+    freelist_random: bool | None = None
     slab_nomerge: bool | None = None
     kmalloc_nomerge: bool | None = None
 
@@ -376,6 +377,11 @@ class _SlubSlabs(Policy):
     slub_debug: bool | None = None
     debug_single: bool | None = None
     red_left_pad: bool | None = None
+    checks_flag: bool | None = None
+    report_form: bool | None = None
+    kmalloc_orig_size: bool | None = None
+    freelist_random: bool | None = None
+    freelist_hardened: int | None = None
     track_bytes: int | None = None
     min_partial: int | None = None
     min_partial_divisor: int | None = None
@@ -413,7 +419,9 @@ class Slub(_SlubSlabs):
         slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
         order_search, slab_objects_max, order_fallback, kmalloc_few_order,
         hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
-        debug_single, red_left_pad, track_bytes, min_partial, min_partial_divisor,
+        debug_single, red_left_pad, checks_flag, report_form, kmalloc_orig_size,
+        freelist_random, freelist_hardened, track_bytes, min_partial,
+        min_partial_divisor,
         remote_node_defrag_ratio, explicit_node_any_partial, explicit_node_new_first,
         fast_path, slab_cmpxchg, discard_rule, free_add_tail, deactivate_head,
         deactivate_splice, cpu_partial_unit, cpu_partial_frozen,

@@ -214,7 +214,9 @@ def _text_row(row: Sequence[str], widths: Sequence[int], left_count: int) -> lis
     first = row[0]
     lines = []
     while len(first) > widths[0]:
-        cut = first.rfind(" ", 0, widths[0]) + 1 or widths[0]
+        cut = first.rfind(" ", 0, widths[0]) + 1
+        if not first[:cut].strip():  # no word ends before the width, but for the indent
+            cut = widths[0]
         lines.append(first[:cut])
         first = "  " + first[cut:]
     aligned = [

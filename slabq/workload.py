@@ -106,6 +106,8 @@ class Parameter(NamedTuple):
         if self.is_file:
             return self._check_file(value)
         if self.words:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return self.words[require_int(self.name, value, 0, self.maximum)]
             return require_choice(self.name, value, self.words)
         if self.name == "release" and isinstance(value, str):
             value = _release_number(value)

@@ -100,7 +100,8 @@ POLICY_MAY_CALL |= {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail", "__popcountdi2"
 POLICY_MAY_CALL |= {"calloc", "free", "qsort"}
 PRIMITIVES = re.compile(
     r"sq_((pages|meta|percpu)_(alloc|free)|on_each_cpu)_native|"
-    r"sq_native_(lock_wait|take_request|remote_delay)|sq_assert_fail|sq_error_set|sq_json_\w+"
+    r"sq_native_(lock_wait|take_request|remote_delay|now_ns)|sq_assert_fail|"
+    r"sq_error_set|sq_json_\w+|sq_report_\w+"
 )
 
 
@@ -136,7 +137,17 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
     {"errors", "version", "_core"},
-    {"checks", "costs", "data", "dtypes", "loadfile", "stats", "topology", "verdict"},
+    {
+        "checks",
+        "costs",
+        "data",
+        "debugging",
+        "dtypes",
+        "loadfile",
+        "stats",
+        "topology",
+        "verdict",
+    },
     {
         "cworkload",
         "machine",
@@ -148,12 +159,22 @@ LAYERS = [
     },
     {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
+    {"calibration", "calibration_costs", "calibration_host", "recording"},
     {"result"},
     {"results"},
     {"run", "comparison", "reproduction"},
+    {"chapters", "explanation", "ablation", "timeline"},
     {"plot", "report", "reproduce", "reproduce_plot"},
     {"cli_reports"},
-    {"cli", "cli_list", "cli_options", "cli_reproduce", "cli_run", "cli_tools"},
+    {
+        "cli",
+        "cli_explain",
+        "cli_list",
+        "cli_options",
+        "cli_reproduce",
+        "cli_run",
+        "cli_tools",
+    },
     {"__main__"},
 ]
 # Methods that lead on to what is built on their class; imported when called.

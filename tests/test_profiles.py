@@ -49,6 +49,7 @@ def test_every_profile_says_in_one_line_what_the_release_is(policy):
 def test_every_slub_option_that_tells_releases_apart_is_set_by_some_profile():
     set_by_users = {
         *("slub_min_order", "kmalloc_min_size", "slub_debug", "sheaf_columns"),
+        *("freelist_random", "freelist_hardened"),  # kernel configuration
         "slab_nomerge",  # merging is SLUB's way in every release
     }
     profiles = slabq.kernel_profiles("slub").values()

@@ -19,7 +19,7 @@
 #define WORD_BYTES 8u
 #define NEVER_MERGE                                                                    \
     (SQ_CACHE_RED_ZONE | SQ_CACHE_POISON | SQ_CACHE_STORE_USER |                       \
-     SQ_CACHE_TYPESAFE_BY_RCU | SQ_CACHE_NO_MERGE)
+     SQ_CACHE_TRACE | SQ_CACHE_TYPESAFE_BY_RCU | SQ_CACHE_NO_MERGE)
 #define MERGE_SAME (SQ_CACHE_RECLAIM_ACCOUNT | SQ_CACHE_CONSISTENCY_CHECKS)
 
 bool sq_cache_is_mergeable(const sq_cache *cache)

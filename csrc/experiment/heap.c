@@ -129,6 +129,7 @@ int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec 
     int status = spec_check(spec, error);
     if (status != SQ_OK)
         return status;
+    own.flags |= (uint32_t)sq_debug_flags(heap->debug, spec->name);
     if (own.pattern != NULL)
         own.constructor = cache_write_pattern;
     *result = NULL;
@@ -204,11 +205,19 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
         (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
                        (unsigned long long)sizes[i]);
+        spec.flags |= (uint32_t)sq_debug_flags(heap->debug, name);
         status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)
             return status;
     }
     return SQ_OK;
+}
+
+/* Debug caches guard what was not asked for, so a block of theirs does not grow into it. */
+static bool kmalloc_is_debug(const sq_heap *heap, const void *memory)
+{
+    const struct sq_page *page = sq_page_of_address(heap->machine, memory);
+    return page->state == SQ_PAGE_SLAB && heap->ops->cache_of_page(page)->is_debug;
 }
 
 void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, int32_t node,
@@ -220,26 +229,54 @@ void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, in
         heap->ops->kfree(cpu, heap, memory);
         return NULL;
     }
-    if (memory != NULL && size <= usable)
+    if (memory != NULL && size <= usable && !kmalloc_is_debug(heap, memory))
         return memory;
     larger = heap->ops->kmalloc(cpu, heap, size, node, flags);
     if (larger == NULL || memory == NULL)
         return larger;
-    memcpy(larger, memory, usable);
+    memcpy(larger, memory, usable < size ? usable : size);
     heap->ops->kfree(cpu, heap, memory);
     return larger;
 }
 
 /* ---- heaps ---- */
 
+static int debug_check(const sq_policy_ops *ops, const char *debug,
+                       struct sq_error *error)
+{
+    size_t length = debug == NULL ? 0 : strlen(debug);
+    if (length > 0 && ops->validate == NULL)
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "debug is %.60s: policy %s has no debug caches", debug,
+                            ops->name);
+    if (length >= sizeof(((sq_heap *)0)->debug) ||
+        (length > 0 && sq_debug_flags(debug, "") < 0))
+        return sq_error_set(error, SQ_E_PARAMETER,
+                            "debug is %.60s: accepted are letters of FZPUT, then after "
+                            "commas names of caches, up to %zu bytes",
+                            debug, sizeof(((sq_heap *)0)->debug) - 1);
+    return SQ_OK;
+}
+
 int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
                    const struct sq_options *options, sq_heap **result,
                    struct sq_error *error)
 {
-    sq_heap *heap = calloc(1, sizeof(*heap));
-    int status;
+    return sq_heap_create_debug(cpu, ops, options, NULL, result, error);
+}
+
+int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
+                         const struct sq_options *options, const char *debug,
+                         sq_heap **result, struct sq_error *error)
+{
+    sq_heap *heap;
+    int status = debug_check(ops, debug, error);
+    if (status != SQ_OK)
+        return status;
+    heap = calloc(1, sizeof(*heap));
     if (heap == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a heap");
+    (void)snprintf(heap->debug, sizeof(heap->debug), "%s", debug == NULL ? "" : debug);
     heap->ops = ops;
     heap->machine = cpu->machine;
     heap->options = *options;
@@ -283,5 +320,6 @@ void sq_heap_destroy(sq_cpu *cpu, sq_heap *heap)
         sq_heap_destroy_cache(cpu,
                               SQ_LIST_ENTRY(heap->caches.prev, sq_cache, link));
     heap_free_large(cpu, heap);
+    sq_reports_free(&heap->reports);
     free(heap);
 }

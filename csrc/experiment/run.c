@@ -21,15 +21,19 @@
  * On a simulated machine locks, profile and latencies are of the measured time. With
  * warmup_operations or measure_operations the counters are too; `allocations`, `frees`
  * and `live` are always of the whole run. `busy` is the share of the CPUs' time that
- * was not idle, `profile` are shares of the busy time.
+ * was not idle, `profile` are shares of the busy time. `lines` is what each function
+ * fetched from beyond its core's first-level cache, by where it was; its time is part
+ * of the function's share.
  */
 #include "experiment/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "experiment/cache_print.h"
+#include "experiment/timeline.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native,
@@ -43,6 +47,7 @@ struct run_snapshot {
     uint64_t counters[RUN_COUNTER_MAX];
     uint64_t operations;
     uint64_t scope_ps[SQ_SCOPE_COUNT];
+    struct sq_line_stats lines[SQ_SCOPE_COUNT][SQ_LINE_KIND_COUNT];
     bool is_taken;
 };
 
@@ -52,6 +57,7 @@ struct run {
     struct sq_runner runner;
     int64_t *values;
     struct run_snapshot before, after; /* of the measured time */
+    struct sq_timeline *timeline;      /* NULL: nobody asked for one */
 };
 
 /* ---- parameters ---- */
@@ -171,6 +177,8 @@ static void run_take(const struct run *run, bool as_each, struct run_snapshot *s
         snapshot->operations += run->runner.cpus[i].operations;
     if (machine->ops->profile != NULL)
         (void)machine->ops->profile(machine, snapshot->scope_ps, false);
+    if (machine->ops->lines != NULL)
+        machine->ops->lines(machine, snapshot->lines);
     snapshot->is_taken = true;
 }
 
@@ -191,6 +199,45 @@ static void run_mark(struct sq_runner *runner, bool is_end)
         memset(&runner->cpus[i].alloc_ns, 0, sizeof(runner->cpus[i].alloc_ns));
         memset(&runner->cpus[i].free_ns, 0, sizeof(runner->cpus[i].free_ns));
     }
+}
+
+/* A simulated run is at a point of its timeline; nothing else runs. */
+static void run_sample(struct sq_runner *runner, uint64_t now_ns)
+{
+    struct run *run = runner->mark_argument;
+    sq_timeline_take(run->timeline, runner, now_ns, true);
+    runner->sample_at_ns = sq_timeline_due_ns(run->timeline);
+}
+
+/* A tick of the waiting thread; a real run's timeline is taken here, by the host's
+ * clock, which is the clock of its CPUs. */
+static bool run_tick(void *argument, double share)
+{
+    struct run *run = argument;
+    struct timespec now;
+    if (run->timeline != NULL && run->runner.sample == NULL) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        sq_timeline_take(run->timeline, &run->runner,
+                         (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                         false);
+    }
+    return run->request->tick != NULL &&
+           run->request->tick(run->request->tick_argument, share);
+}
+
+/* Prepare the timeline, if there is to be one. */
+static int run_make_timeline(struct run *run, struct sq_error *error)
+{
+    const sq_machine *machine = run->request->machine;
+    if (!run->request->with_timeline)
+        return SQ_OK;
+    run->timeline = sq_timeline_create(machine, run->runner.heap);
+    if (run->timeline == NULL)
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "the host has no memory for a timeline");
+    if (machine->ops->profile != NULL) /* a simulated machine */
+        run->runner.sample = run_sample;
+    return SQ_OK;
 }
 
 /* ---- the row ---- */
@@ -242,6 +289,46 @@ static void run_write_profile(const struct run *run, struct sq_json *json)
     if (machine->ops->profile != NULL && elapsed_ps > 0)
         sq_json_real(json, "busy",
                      busy_ps / elapsed_ps / (double)machine->topology.cpu_count);
+}
+
+static const char *const run_line_kind_name[SQ_LINE_KIND_COUNT] = {
+#define RUN_LINE_KIND_TEXT(name, text) text,
+    SQ_LINE_KINDS(RUN_LINE_KIND_TEXT)
+#undef RUN_LINE_KIND_TEXT
+};
+
+/* Lines that one scope fetched, by kind. Opens the member at its first line; two scopes
+ * of one function never both have some, since a run has one policy. */
+static void run_write_scope_lines(const struct run *run, uint32_t scope,
+                                  struct sq_json *json)
+{
+    bool is_open = false;
+    for (uint32_t kind = 0; kind < SQ_LINE_KIND_COUNT; kind++) {
+        const struct sq_line_stats *before = &run->before.lines[scope][kind];
+        const struct sq_line_stats *after = &run->after.lines[scope][kind];
+        if (after->count == before->count)
+            continue;
+        if (!is_open)
+            sq_json_open_object(json, sq_scope_name[scope]);
+        is_open = true;
+        sq_json_open_object(json, run_line_kind_name[kind]);
+        sq_json_unsigned(json, "count", after->count - before->count);
+        sq_json_real(json, "ns", (double)(after->ps - before->ps) / 1000.0);
+        sq_json_close(json);
+    }
+    if (is_open)
+        sq_json_close(json);
+}
+
+/* Only a simulated run knows its lines. */
+static void run_write_lines(const struct run *run, struct sq_json *json)
+{
+    if (run->request->machine->ops->lines == NULL)
+        return;
+    sq_json_open_object(json, "lines");
+    for (uint32_t scope = 0; scope < SQ_SCOPE_COUNT; scope++)
+        run_write_scope_lines(run, scope, json);
+    sq_json_close(json);
 }
 
 static void run_write_fingerprint(const struct run *run, struct sq_json *json)
@@ -352,6 +439,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_counters(run, json);
     run_write_profile(run, json);
     run_write_locks(run, json);
+    run_write_lines(run, json);
     run_write_memory(run, cpu, sums, json);
     sq_json_open_object(json, "latency_ns");
     run_write_path(json, "alloc", &sums->alloc_ns);
@@ -368,6 +456,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_fingerprint(run, json);
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->timeline != NULL)
+        sq_timeline_write(run->timeline, run->runner.start_ns, json);
     if (run->request->with_caches)
         sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
@@ -413,7 +503,9 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
     if (code != SQ_OK)
         return code;
     run_sum_locks(run, true, run->before.locks);
-    code = run->ops->run(&run->runner, error);
+    code = run_make_timeline(run, error);
+    if (code == SQ_OK)
+        code = run->ops->run(&run->runner, error);
     if (!run->after.is_taken)
         run_take(run, true, &run->after);
     cpu = ops->cpu_enter(request->machine, 0);
@@ -443,12 +535,11 @@ static int run_make(struct run *run, struct sq_error *error)
     run->runner.workload = request->workload;
     run->runner.values = run->values;
     run->runner.seed = request->seed;
-    if (request->machine->ops->profile != NULL) {
+    if (request->machine->ops->profile != NULL)
         run->runner.mark = run_mark;
-        run->runner.mark_argument = run;
-    }
-    run->runner.tick = request->tick;
-    run->runner.tick_argument = request->tick_argument;
+    run->runner.mark_argument = run;
+    run->runner.tick = run_tick;
+    run->runner.tick_argument = run;
     return run_set_parameters(run, error);
 }
 
@@ -461,6 +552,7 @@ int sq_run(const struct sq_run_request *request, struct sq_json *json,
         code = run_make(&run, error);
     if (code == SQ_OK)
         code = run_on_heap(&run, json, error);
+    sq_timeline_destroy(run.timeline);
     free(run.values);
     free(run.runner.cpus);
     return code;

@@ -129,6 +129,31 @@ struct sq_lock_stats {
 };
 
 /*
+ * Where a line was that a core's first-level cache did not have, X(name, text). The last
+ * is of lines in the core's own caches: a store waited for others to give up copies.
+ */
+#define SQ_LINE_KINDS(X)                                                               \
+    X(CACHE, "cache")                 /* the core's second level or its last level */  \
+    X(CORE, "core")                   /* changed by a core behind the same cache */    \
+    X(OTHER_CACHE, "other_cache")     /* changed behind another cache of the node */   \
+    X(OTHER_NODE, "other_node")       /* changed behind a cache of another node */     \
+    X(MEMORY, "memory")               /* the memory of the CPU's node */               \
+    X(REMOTE_MEMORY, "remote_memory") /* the memory of another node */                 \
+    X(UPGRADE, "upgrade")
+
+enum sq_line_kind {
+#define SQ_LINE_KIND_ENUM(name, text) SQ_LINE_##name,
+    SQ_LINE_KINDS(SQ_LINE_KIND_ENUM)
+#undef SQ_LINE_KIND_ENUM
+        SQ_LINE_KIND_COUNT
+};
+
+/* What one scope fetched of one kind; the time includes waiting behind other lines. */
+struct sq_line_stats {
+    uint64_t count, ps;
+};
+
+/*
  * A page frame: one cache line, as the kernel's struct page. Only the head of a block of
  * 2^order pages is used; `head_offset` leads there from any page of the block.
  *
@@ -200,6 +225,10 @@ struct sq_machine_ops {
     /* Time of the run by scope, of all CPUs, in picoseconds, since the last call with
      * `restart`; false: the engine keeps none. */
     bool (*profile)(sq_machine *machine, uint64_t *scope_ps, bool restart);
+    /* Lines by scope and kind, of all CPUs, since the machine was made; NULL: the engine
+     * keeps none. `stats` has SQ_SCOPE_COUNT rows. */
+    void (*lines)(const sq_machine *machine,
+                  struct sq_line_stats (*stats)[SQ_LINE_KIND_COUNT]);
     /* A hash of the order of events so far; 0: the engine has no fixed order. */
     uint64_t (*fingerprint)(const sq_machine *machine);
     /* Pages of a node that are in use by somebody; page lists count as free. */

@@ -650,6 +650,13 @@ static bool sim_profile(sq_machine *base, uint64_t *scope_ps, bool restart)
     return true;
 }
 
+static void sim_lines(const sq_machine *base,
+                      struct sq_line_stats (*stats)[SQ_LINE_KIND_COUNT])
+{
+    const struct sim_machine *machine = sim_of(base);
+    memcpy(stats, machine->line_stats, sizeof(machine->line_stats));
+}
+
 static uint64_t sim_fingerprint(const sq_machine *machine)
 {
     return sim_of(machine)->fingerprint;
@@ -678,6 +685,7 @@ static const struct sq_machine_ops sim_ops = {
     .meta_free = sq_meta_free,
     .pages_in_use = sq_pages_in_use,
     .profile = sim_profile,
+    .lines = sim_lines,
     .fingerprint = sim_fingerprint,
     .destroy = sim_destroy,
 };

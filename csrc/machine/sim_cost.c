@@ -446,6 +446,51 @@ static uint64_t entry_after(struct sim_machine *machine, struct sq_sim_cpu *cpu,
     return next;
 }
 
+/* Does a store to a line at hand wait for others? As upgrade_cost decided. */
+static bool line_is_upgraded(const struct sq_sim_cpu *cpu, uint64_t entry)
+{
+    uint64_t others = entry & SIM_SHARERS_MASK & ~sharer_bit(cpu->core->domain);
+    return others != 0 || (entry & (SIM_CONTENDED | SIM_MANY)) != 0;
+}
+
+/* What kind of line this was; as fetch_cost decided. */
+static enum sq_line_kind line_kind(const struct sim_machine *machine,
+                                   const struct sq_sim_cpu *cpu, uint64_t line,
+                                   uint64_t entry, enum sim_found found)
+{
+    uint64_t core = entry & SIM_CORE_MASK;
+    const struct sim_core *last = &machine->cores[core], *own = cpu->core;
+    bool is_changed = (entry & SIM_MODIFIED) && last != own;
+    if (found == FOUND_DOMAIN && is_changed && !(entry & SIM_MANY) &&
+        last->domain == own->domain && is_in_core(machine, core, entry, cpu->l1_steps))
+        return SQ_LINE_CORE;
+    if (found != FOUND_BEYOND)
+        return SQ_LINE_CACHE;
+    if ((entry & SIM_VALID) && is_changed && last->domain != own->domain &&
+        is_in_llc(machine, last->domain, entry))
+        return last->node == own->node ? SQ_LINE_OTHER_CACHE : SQ_LINE_OTHER_NODE;
+    return home_of_line(machine, line) == own->node ? SQ_LINE_MEMORY
+                                                    : SQ_LINE_REMOTE_MEMORY;
+}
+
+/* Book a line on the innermost scope, unless it was in the L1 and nobody else had it. A
+ * line of the own caches that others had to give up counts as that. */
+static void line_book(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
+                      uint64_t line, uint64_t entry, enum sim_access access,
+                      enum sim_found found, uint64_t ps)
+{
+    uint32_t depth = cpu->scopes.depth;
+    uint8_t scope = depth > 0 ? cpu->scopes.scope[depth - 1] : SQ_SCOPE_WORKLOAD;
+    enum sq_line_kind kind = line_kind(machine, cpu, line, entry, found);
+    bool is_upgraded = access != SIM_READ && line_is_upgraded(cpu, entry);
+    if (found == FOUND_L1 && !is_upgraded)
+        return;
+    if (kind == SQ_LINE_CACHE && is_upgraded)
+        kind = SQ_LINE_UPGRADE;
+    machine->line_stats[scope][kind].count++;
+    machine->line_stats[scope][kind].ps += ps;
+}
+
 void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
                  bool is_further)
 {
@@ -464,6 +509,7 @@ void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
             ps = ps * (uint64_t)machine->costs.stream_percent / 100;
         cpu->last_miss = line;
     }
+    line_book(machine, cpu, line, entry, access, found, ps + wait_ps);
     cpu->lines[line] = entry_after(machine, cpu, entry, access, found);
     cpu->now_ps += ps + wait_ps; /* what is in front of a line cannot be overlapped */
 }

@@ -27,6 +27,7 @@ struct sim_machine {
     uint64_t memory_ps[SQ_NODE_MAX][SQ_NODE_MAX];
     struct sim_resource *bus; /* one a socket */
     struct sim_resource memory[SQ_NODE_MAX], link[SQ_NODE_MAX];
+    struct sq_line_stats line_stats[SQ_SCOPE_COUNT][SQ_LINE_KIND_COUNT];
     /* -- CPUs -- */
     pthread_mutex_t mutex; /* held by the host thread that is a CPU, or runs a run */
     struct sq_sim_cpu *cpus;

@@ -22,6 +22,7 @@
 #include "base/sq_json.h"
 #include "machine/machine_base.h"
 #include "policy/options.h"
+#include "policy/report.h"
 
 typedef struct sq_cache sq_cache;
 typedef struct sq_heap sq_heap;
@@ -42,6 +43,7 @@ enum {
     SQ_CACHE_STORE_USER = 1u << 7,
     SQ_CACHE_CONSISTENCY_CHECKS = 1u << 8,
     SQ_CACHE_NO_MERGE = 1u << 9, /* neither merged nor merged into */
+    SQ_CACHE_TRACE = 1u << 10,
 };
 
 /* Flags of an allocation. */
@@ -77,6 +79,9 @@ struct sq_cache {
     uint32_t order;       /* of a slab, preferred */
     uint32_t slab_object_count; /* objects of such a slab */
     void (*constructor)(const sq_cache *cache, void *object);
+    bool is_debug;     /* its slabs carry bytes that are checked; may be corrupted */
+    bool checks_frees; /* a wrong free is reported by the policy, and refused */
+    uint32_t report_count; /* reports made of it; changed relaxed */
     uint64_t slab_serial; /* slabs made so far; see sq_slab_note_new */
     /* Counters, one array of ops->counter_count a CPU, changed by that CPU only. */
     uint64_t *counters[SQ_CPU_MAX];
@@ -124,6 +129,10 @@ struct sq_heap {
     void (*slab_event)(void *argument, sq_cpu *cpu, sq_cache *cache,
                        struct sq_page *page, bool is_new);
     void *slab_event_argument;
+    /* -- debugging -- */
+    char debug[128]; /* flags by name of cache, see sq_debug_flags */
+    uint64_t call_site[SQ_CPU_MAX]; /* of each CPU's next call; that CPU only */
+    struct sq_reports reports;
 };
 
 /* What a cache holds at a quiet moment; the base of /proc/slabinfo and of `memory`. */
@@ -263,6 +272,9 @@ struct sq_policy_ops {
     size_t (*alloc_bulk)(sq_cpu *cpu, sq_cache *cache, uint32_t flags, size_t count,
                          void **objects);
     void (*free_bulk)(sq_cpu *cpu, sq_cache *cache, size_t count, void **objects);
+    /* As free, for an address that nobody vouches for but that lies in the machine's
+     * memory: what may not be freed is reported and stays. NULL: the policy cannot. */
+    void (*free_checked)(sq_cpu *cpu, sq_cache *cache, void *object);
     /* Prefilled sheaves, 6.18; NULL: the policy has none. A sheaf with at least `count`
      * objects (kmem_cache_prefill_sheaf), or NULL if there is no memory. */
     struct sq_sheaf *(*sheaf_prefill)(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
@@ -286,6 +298,9 @@ struct sq_policy_ops {
     /* Walks every structure; always ends, whatever it finds. 0, or SQ_E_CORRUPTION with
      * a message that says where. Counts that must add up are added up. */
     int (*check)(sq_cpu *cpu, sq_cache *cache, struct sq_error *error);
+    /* The kernel's validate: look at the bytes of every object of a debug cache; what is
+     * wrong is reported and put right. NULL: the policy has no debug caches. */
+    void (*validate)(sq_cpu *cpu, sq_cache *cache);
     /* True and `place` filled if `object` is the start of an object of `cache`. */
     bool (*locate)(sq_cache *cache, const void *object, struct sq_object_place *place);
     void (*usage)(sq_cpu *cpu, sq_cache *cache, struct sq_cache_usage *usage);
@@ -316,6 +331,10 @@ struct sq_policy_ops {
 /* ---- the heap (experiment/heap.c) ---- */
 
 /* Make a heap of `ops` with `options` and its kmalloc caches. `cpu` runs the making. */
+/* With `debug` (or NULL): debug flags of its caches, as the boot parameter slub_debug=. */
+int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
+                         const struct sq_options *options, const char *debug,
+                         sq_heap **heap, struct sq_error *error);
 int sq_heap_create(sq_cpu *cpu, const sq_policy_ops *ops,
                    const struct sq_options *options, sq_heap **heap,
                    struct sq_error *error);

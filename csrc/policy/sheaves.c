@@ -41,6 +41,7 @@
  * callers hold is ours.
  */
 #include "policy/sheaves_check.h"
+#include "policy/slub_validate.h"
 
 /* ---- one object ---- */
 
@@ -279,6 +280,7 @@ static inline void *sheaves_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t n
     sheaves_kmalloc_class(cpu, cache, node, flags)
 #define SQ_KMALLOC_FREE(cpu, cache, object) sheaves_free(cpu, cache, object)
 #define SQ_KMALLOC_CACHE_OF(page)           slub_cache_of_page(page)
+#define SQ_KMALLOC_NOTE(cpu, cache, object, size) slub_kmalloc_note(cpu, cache, object, size)
 #include "policy/kmalloc-impl.h"
 
 SQ_POLICY(sheaves) = {
@@ -299,6 +301,7 @@ SQ_POLICY(sheaves) = {
     .free = sheaves_free,
     .alloc_bulk = sheaves_alloc_bulk,
     .free_bulk = sheaves_free_bulk,
+    .free_checked = slub_free_checked,
     .sheaf_prefill = sheaves_prefill,
     .sheaf_alloc = slub_sheaf_alloc,
     .sheaf_refill = sheaves_refill,
@@ -308,6 +311,7 @@ SQ_POLICY(sheaves) = {
     .ksize = kmalloc_usable_size,
     .cache_of_page = kmalloc_cache_of_page,
     .check = sheaves_check,
+    .validate = slub_validate,
     .locate = slub_locate,
     .usage = sheaves_usage,
     .describe = sheaves_describe,

@@ -258,8 +258,8 @@ static struct slab_tunables slab_tunables_for(const sq_heap *heap, uint32_t size
     return tunables;
 }
 
-/* Free objects that a node may keep: a batch for each CPU that is online and one more, and
- * a slab. */
+/* Free objects that a node may keep: a batch for each CPU that is online and one more,
+ * and a slab. */
 static uint64_t slab_free_limit(const sq_heap *heap, uint32_t node,
                                 const struct slab_tunables *tunables,
                                 const struct slab_geometry *geometry)

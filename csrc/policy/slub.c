@@ -29,12 +29,15 @@
  *
  * Departures: the chain of all slabs (slub_node.h) is ours. Slow paths keep interrupts
  * off from end to end, where 3.1 and later turn them on in between and for page
- * allocation. Debug flags change sizes, lists and paths, but contents are not checked,
- * and caches under slab_lock take the paths of 4.19. PREEMPT_RT's local lock costs what
- * turning interrupts off costs. The chance of taking another node's slab is drawn from
- * the run's random numbers, where the kernel reads its cycle counter.
+ * allocation. Debug caches under slab_lock take the paths of 4.19; validate goes over
+ * all slabs; a slab that failed is kept with the full ones; reports have no stack dump.
+ * Caches made at boot are shuffled (freelist_random) from the start, not from its end on.
+ * PREEMPT_RT's local lock costs what turning interrupts off costs. The chance of taking
+ * another node's slab is drawn from the run's random numbers, where the kernel reads its
+ * cycle counter.
  */
 #include "policy/slub_outside.h"
+#include "policy/slub_validate.h"
 
 /* ---- one object ---- */
 
@@ -74,6 +77,7 @@ static inline void *slub_kmalloc_class(sq_cpu *cpu, sq_cache *base, int32_t node
     slub_kmalloc_class(cpu, cache, node, flags)
 #define SQ_KMALLOC_FREE(cpu, cache, object) slub_free(cpu, cache, object)
 #define SQ_KMALLOC_CACHE_OF(page)           slub_cache_of_page(page)
+#define SQ_KMALLOC_NOTE(cpu, cache, object, size) slub_kmalloc_note(cpu, cache, object, size)
 #include "policy/kmalloc-impl.h"
 
 /* ---- control plane, introspection ---- */
@@ -181,6 +185,7 @@ SQ_POLICY(slub) = {
     .free = slub_free,
     .alloc_bulk = slub_alloc_bulk,
     .free_bulk = slub_free_bulk,
+    .free_checked = slub_free_checked,
     .sheaf_prefill = slub_sheaf_prefill,
     .sheaf_alloc = slub_sheaf_alloc,
     .sheaf_refill = slub_sheaf_refill,
@@ -190,6 +195,7 @@ SQ_POLICY(slub) = {
     .ksize = kmalloc_usable_size,
     .cache_of_page = kmalloc_cache_of_page,
     .check = slub_check,
+    .validate = slub_validate,
     .locate = slub_locate,
     .usage = slub_usage,
     .describe = slub_describe,

@@ -69,7 +69,7 @@ static int slub_check_list(const struct slub_checker *checker,
             return slub_check_fail(checker, page, "an object is free twice");
         seen->bits[index / 64] |= UINT64_C(1) << (index % 64);
         ++*length;
-        first = *slub_free_pointer(checker->cache, first);
+        first = slub_peek_next(checker->cache, first);
     }
     return SQ_OK;
 }

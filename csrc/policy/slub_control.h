@@ -11,7 +11,7 @@
 
 #define SLUB_DEBUG_FLAGS                                                               \
     (SQ_CACHE_RED_ZONE | SQ_CACHE_POISON | SQ_CACHE_STORE_USER |                       \
-     SQ_CACHE_CONSISTENCY_CHECKS)
+     SQ_CACHE_CONSISTENCY_CHECKS | SQ_CACHE_TRACE)
 #define SLUB_MIN_PARTIAL_MAX 10u /* the kernel's MAX_PARTIAL */
 
 static const struct sq_counter_name slub_counter_names[SLUB_COUNTER_COUNT] = {
@@ -28,16 +28,20 @@ struct slub_shape {
     uint32_t order, objects, min_order, min_order_objects;
     uint32_t min_partial, cpu_partial, cpu_partial_slabs;
     bool is_debug, keeps_full_list, has_cpu_partial, falls_back_to_pages;
+    bool keeps_orig_size;
+    uint32_t debug_flags;
 };
 
 static struct slub_layout
-slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t flags)
+slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t flags,
+               bool keeps_orig_size)
 {
     const struct slub_layout_rule rule = {
         .align_rule = (enum slub_align_rule)SLUB_HEAP_OPTION(heap, hwcache_align_rule),
         .fp_in_middle = SLUB_HEAP_OPTION(heap, free_pointer_middle) != 0,
         .has_left_pad = SLUB_HEAP_OPTION(heap, red_left_pad) != 0,
-        .track_bytes = (uint32_t)SLUB_HEAP_OPTION(heap, track_bytes),
+        .track_bytes = (uint32_t)SLUB_HEAP_OPTION(heap, track_bytes) +
+                       (keeps_orig_size ? (uint32_t)sizeof(uint32_t) : 0),
     };
     bool must_survive = spec->constructor != NULL ||
                         (flags & (SQ_CACHE_TYPESAFE_BY_RCU | SQ_CACHE_POISON)) != 0;
@@ -49,7 +53,7 @@ slub_layout_of(const sq_heap *heap, const struct sq_cache_spec *spec, uint32_t f
 /* ops->alignment */
 static uint32_t slub_alignment_of(const sq_heap *heap, const struct sq_cache_spec *spec)
 {
-    return slub_layout_of(heap, spec, spec->flags).align;
+    return slub_layout_of(heap, spec, spec->flags, false).align;
 }
 
 /* min_partial of a new cache: the larger the objects, the more slabs are kept. */
@@ -85,6 +89,10 @@ static bool slub_shape_order(const sq_heap *heap, const struct sq_cache_spec *sp
     }
     if (order < 0 || slub_order_objects((uint32_t)order, size) == 0)
         return false;
+    /* A slab's word counts so many; only orders that a user asks for can reach them. */
+    while (order > 0 && slub_order_objects((uint32_t)order, size) >
+                            (uint32_t)SLUB_HEAP_OPTION(heap, slab_objects_max))
+        order--;
     shape->order = (uint32_t)order;
     shape->objects = slub_order_objects(shape->order, size);
     shape->min_order = slub_min_order(size);
@@ -102,7 +110,11 @@ static int slub_shape_of(const sq_heap *heap, const struct sq_cache_spec *spec,
         flags &= ~(uint32_t)SLUB_DEBUG_FLAGS;
     shape->is_debug = (flags & SLUB_DEBUG_FLAGS) != 0;
     shape->keeps_full_list = (flags & SQ_CACHE_STORE_USER) != 0;
-    shape->layout = slub_layout_of(heap, spec, flags);
+    shape->debug_flags = flags & SLUB_DEBUG_FLAGS;
+    shape->keeps_orig_size = shape->keeps_full_list &&
+                             (flags & SQ_CACHE_KMALLOC) != 0 &&
+                             SLUB_HEAP_OPTION(heap, kmalloc_orig_size) != 0;
+    shape->layout = slub_layout_of(heap, spec, flags, shape->keeps_orig_size);
     if (!slub_shape_order(heap, spec, shape))
         return sq_error_set(error, SQ_E_PARAMETER,
                             "object of cache %.60s takes %u bytes with its padding: "
@@ -180,6 +192,53 @@ static void slub_kmalloc_shape(const struct sq_options *options,
 
 /* ---- making and ending ---- */
 
+/* What debugging and hardening need to know of the cache. */
+static void slub_cache_set_debug(struct slub_cache *cache,
+                                 const struct slub_shape *shape,
+                                 const struct sq_cache_spec *spec)
+{
+    const sq_heap *heap = cache->base.heap;
+    uint32_t track_bytes = (uint32_t)SLUB_HEAP_OPTION(heap, track_bytes) / 2;
+    cache->base.is_debug = shape->is_debug;
+    cache->debug_flags = shape->debug_flags;
+    cache->base.checks_frees = shape->is_debug && slub_makes_checks(cache);
+    cache->keeps_orig_size = shape->keeps_orig_size;
+    cache->poisons_objects = slub_has(cache, SQ_CACHE_POISON) &&
+                             spec->constructor == NULL &&
+                             (spec->flags & SQ_CACHE_TYPESAFE_BY_RCU) == 0;
+    cache->info_end = cache->fp_offset >= cache->inuse
+                          ? cache->fp_offset + (uint32_t)sizeof(void *)
+                          : cache->inuse;
+    if (slub_has(cache, SQ_CACHE_STORE_USER) && track_bytes >= sizeof(struct slub_track))
+        cache->track_bytes = track_bytes;
+    cache->is_hardened = SLUB_HEAP_OPTION(heap, freelist_hardened) != 0;
+    cache->swaps_key = SLUB_HEAP_OPTION(heap, freelist_hardened) == 1;
+    if (cache->is_hardened && cache->fast_path == SLUB_FAST_CMPXCHG)
+        cache->fast_path = SLUB_FAST_HARDENED;
+}
+
+/* CONFIG_SLAB_FREELIST_RANDOM: a random permutation of the objects of a slab, after
+ * Fisher and Yates. False: no memory. */
+static bool slub_make_random_order(sq_cpu *cpu, struct slub_cache *cache)
+{
+    uint32_t count = cache->base.slab_object_count;
+    if (SLUB_OPTION(cache, freelist_random) == 0 || count < 2)
+        return true;
+    cache->random_order =
+        sq_meta_alloc(cpu, count * sizeof(*cache->random_order), cpu->node);
+    if (cache->random_order == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        cache->random_order[i] = i;
+    for (uint32_t i = count - 1; i > 0; i--) {
+        uint32_t other = (uint32_t)(sq_random(cpu) % (i + 1));
+        uint32_t kept = cache->random_order[i];
+        cache->random_order[i] = cache->random_order[other];
+        cache->random_order[other] = kept;
+    }
+    return true;
+}
+
 static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *shape,
                            const struct sq_cache_spec *spec)
 {
@@ -198,7 +257,6 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
     cache->align_asked = (uint32_t)spec->align;
     cache->min_order = shape->min_order;
     cache->min_order_objects = shape->min_order_objects;
-    cache->is_debug = shape->is_debug;
     cache->keeps_full_list = shape->keeps_full_list;
     cache->has_cpu_partial = shape->has_cpu_partial;
     cache->falls_back_to_pages = shape->falls_back_to_pages;
@@ -207,6 +265,7 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
     cache->cpu_partial_slabs = shape->cpu_partial_slabs;
     cache->remote_node_defrag_ratio =
         (uint32_t)SLUB_HEAP_OPTION(heap, remote_node_defrag_ratio);
+    slub_cache_set_debug(cache, shape, spec);
     sq_lock_init(&cache->held_lock, SQ_LOCK_BOOK);
     sq_list_init(&cache->held);
 }
@@ -235,6 +294,9 @@ static void slub_free_parts(sq_cpu *cpu, struct slub_cache *cache)
             sq_meta_free(cpu, cache->node[i]);
         cache->node[i] = NULL;
     }
+    if (cache->random_order != NULL)
+        sq_meta_free(cpu, cache->random_order);
+    cache->random_order = NULL;
     sq_percpu_free(cpu, &cache->percpu);
 }
 
@@ -250,7 +312,9 @@ static int slub_cache_make(sq_cpu *cpu, struct slub_cache *cache,
                             spec->name);
     for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
         ((struct slub_cpu *)sq_percpu_at(&cache->percpu, i))->free.second = i;
-    if (!slub_make_nodes(cpu, cache)) {
+    if (cache->is_hardened)
+        cache->hardened_key = sq_random(cpu);
+    if (!slub_make_nodes(cpu, cache) || !slub_make_random_order(cpu, cache)) {
         slub_free_parts(cpu, cache);
         return sq_error_set(error, SQ_E_MEMORY,
                             "no memory on the machine for the nodes of cache %.60s",

@@ -17,20 +17,6 @@
 
 /* ---- free lists, read with care ---- */
 
-/* Index of `object` in the slab, or `objects` if it is not the start of a slot. */
-static uint32_t slub_index_checked(const sq_machine *machine,
-                                   const struct slub_cache *cache,
-                                   const struct sq_page *page, uint32_t objects,
-                                   const void *object)
-{
-    uint64_t first = (uint64_t)(uintptr_t)slub_object_at(machine, cache, page, 0);
-    uint64_t offset = (uint64_t)(uintptr_t)object - first;
-    if (offset >= (uint64_t)objects * cache->base.size ||
-        offset % cache->base.size != 0)
-        return objects;
-    return (uint32_t)(offset / cache->base.size);
-}
-
 /* Length of a free list of the slab; stops at `objects` and at anything foreign. */
 static uint32_t slub_list_length(const sq_machine *machine,
                                  const struct slub_cache *cache,
@@ -40,7 +26,7 @@ static uint32_t slub_list_length(const sq_machine *machine,
     uint32_t length = 0;
     while (length < objects &&
            slub_index_checked(machine, cache, page, objects, first) < objects) {
-        first = *slub_free_pointer(cache, first);
+        first = slub_peek_next(cache, first);
         length++;
     }
     return length;
@@ -56,7 +42,7 @@ static void slub_print_list(sq_cpu *cpu, const struct slub_cache *cache,
     sq_json_open_array(json, key);
     for (; length > 0; length--) {
         sq_json_unsigned(json, NULL, slub_index_of(cpu->machine, cache, page, first));
-        first = *slub_free_pointer(cache, first);
+        first = slub_peek_next(cache, first);
     }
     sq_json_close(json);
 }

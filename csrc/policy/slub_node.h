@@ -11,7 +11,7 @@
 #ifndef SLUB_NODE_H
 #define SLUB_NODE_H
 
-#include "policy/slub_slab.h"
+#include "policy/slub_debug.h"
 
 /* ---- the chain of all slabs ---- */
 
@@ -104,6 +104,19 @@ static void slub_full_remove(const struct slub_cache *cache, struct sq_page *pag
         sq_list_unlink(&page->lru);
 }
 
+/* After checks, which may have cleared a free list: a slab without one is no partial
+ * slab. Requires the list_lock. */
+static void slub_debug_settle(sq_cpu *cpu, struct slub_cache *cache,
+                              struct sq_page *page)
+{
+    struct slub_node *node = slub_node_of(cache, page);
+    if ((page->policy_flags & SLUB_PAGE_ON_LIST) == 0 ||
+        slub_load(cpu, page).head != 0)
+        return;
+    slub_partial_remove(cpu, node, page);
+    slub_full_add(cache, node, page);
+}
+
 /* Does the node hold enough partial slabs that an empty one need not be kept? Read
  * without the lock by some callers, as in the kernel. */
 static bool slub_has_surplus(sq_cpu *cpu, const struct slub_cache *cache,
@@ -139,15 +152,52 @@ static struct sq_page *slub_slab_pages(sq_cpu *cpu, struct slub_cache *cache,
     return page;
 }
 
+/* setup_object. */
+static void slub_setup_object(sq_cpu *cpu, const struct slub_cache *cache, void *object)
+{
+    if (cache->base.is_debug)
+        slub_debug_new_object(cpu, cache, object);
+    if (cache->base.constructor != NULL)
+        cache->base.constructor(&cache->base, object);
+}
+
+/* CONFIG_SLAB_FREELIST_RANDOM: chain all objects in the cache's random order, begun at
+ * a random place; returns the first. A smaller slab leaves out what it has not. */
+static void *slub_slab_shuffle(sq_cpu *cpu, struct slub_cache *cache,
+                               struct sq_page *page, uint32_t objects)
+{
+    uint32_t count = cache->base.slab_object_count;
+    uint32_t place = (uint32_t)(sq_random(cpu) % count);
+    void *first = NULL, *previous = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = cache->random_order[(place + i) % count];
+        void *object;
+        if (index >= objects)
+            continue;
+        object = slub_object_at(cpu->machine, cache, page, index);
+        slub_setup_object(cpu, cache, object);
+        if (previous == NULL)
+            first = object;
+        else
+            slub_set_next(cpu, cache, previous, object);
+        previous = object;
+    }
+    slub_set_next(cpu, cache, previous, NULL);
+    return first;
+}
+
 /* Chain all objects of a new slab in ascending order; returns the first. */
 static void *slub_slab_thread(sq_cpu *cpu, struct slub_cache *cache,
                               struct sq_page *page, uint32_t objects)
 {
     char *first = slub_object_at(cpu->machine, cache, page, 0);
     char *object = first;
+    if (cache->base.is_debug)
+        slub_debug_new_slab(cpu, cache, page);
+    if (cache->random_order != NULL && objects >= 2)
+        return slub_slab_shuffle(cpu, cache, page, objects);
     for (uint32_t i = 0; i < objects; i++, object += cache->base.size) {
-        if (cache->base.constructor != NULL)
-            cache->base.constructor(&cache->base, object);
+        slub_setup_object(cpu, cache, object);
         slub_set_next(cpu, cache, object,
                       i + 1 < objects ? object + cache->base.size : NULL);
     }
@@ -252,7 +302,8 @@ static void slub_shrink_sort(sq_cpu *cpu, struct slub_cache *cache,
             slub_slab_unlock(cpu, cache, page);
             sq_list_link_tail(&page->lru, empty);
         } else {
-            sq_list_move_head(&page->lru, &by_use[inuse]);
+            /* corrupted debug slabs may count as full */
+            sq_list_move_head(&page->lru, &by_use[inuse < count ? inuse : count - 1]);
         }
     }
     for (uint32_t i = 0; i < count; i++)

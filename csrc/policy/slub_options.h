@@ -11,6 +11,7 @@ enum slub_fast_path {
     SLUB_FAST_IRQ = 0,        /* to 2.6.38: interrupts off */
     SLUB_FAST_CMPXCHG = 1,    /* 2.6.39 on: local exchange of (freelist, tid) */
     SLUB_FAST_LOCAL_LOCK = 2, /* 5.15 with PREEMPT_RT: no lockless path at all */
+    SLUB_FAST_HARDENED = 3,   /* not an option: 1 with disguised free pointers */
 };
 
 /* When a free that empties a slab gives its pages back: the option `discard_rule`. */
@@ -58,6 +59,18 @@ enum slub_cpu_partial_unit {
     X(debug_single, 1, 0, 1,                                                           \
       "debug caches take one object under list_lock (since 6.1), no CPU slab")         \
     X(red_left_pad, 1, 0, 1, "a red zone before the object too (since 4.6)")           \
+    X(checks_flag, 1, 0, 1,                                                            \
+      "debug caches check objects only with SLAB_CONSISTENCY_CHECKS (since 4.6), not "  \
+      "all")                                                                           \
+    X(report_form, 1, 0, 1, "debug reports as in 0 2.6.34, 1 6.18")                     \
+    X(kmalloc_orig_size, 1, 0, 1,                                                      \
+      "kmalloc caches with SLAB_STORE_USER keep the size asked for (since 6.1)")       \
+    X(freelist_random, 0, 0, 1,                                                        \
+      "objects of a new slab come in random order (kernel: "                           \
+      "CONFIG_SLAB_FREELIST_RANDOM, since 4.7)")                                       \
+    X(freelist_hardened, 0, 0, 2,                                                      \
+      "free pointers are disguised (kernel: CONFIG_SLAB_FREELIST_HARDENED): 1 by the "  \
+      "byte-swapped address (since 5.7), 2 by the address (4.14 on)")                  \
     X(track_bytes, 64, 0, 4096, "bytes an object that SLAB_STORE_USER adds")           \
     X(min_partial, 5, 0, 65535, "smallest min_partial (kernel: MIN_PARTIAL)")          \
     X(min_partial_divisor, 2, 0, 2,                                                    \

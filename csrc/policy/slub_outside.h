@@ -124,7 +124,7 @@ static int slub_outside_check_objects(struct slub_outside *outside)
 static int slub_outside_check_list(const struct slub_outside *outside,
                                    const struct sq_page *page, void *first)
 {
-    for (; first != NULL; first = *slub_free_pointer(outside->checker->cache, first))
+    for (; first != NULL; first = slub_peek_next(outside->checker->cache, first))
         if (slub_outside_has(outside, first))
             return slub_check_fail(outside->checker, page,
                                    "an object is in a sheaf and free");

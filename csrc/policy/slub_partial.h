@@ -76,29 +76,34 @@ static void slub_partial_take_more(sq_cpu *cpu, struct slub_cache *cache,
         sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
 }
 
-/* A debug cache since 6.1: one object of the slab; a full slab leaves the list. */
+/* A debug cache since 6.1: one object of the slab; a full slab leaves the list, and so
+ * does one that is found corrupted, of which NULL is returned. */
 static void *slub_partial_take_single(sq_cpu *cpu, struct slub_cache *cache,
                                       struct slub_node *node, struct sq_page *page)
 {
-    struct slub_word old, word;
-    void *object;
-    do {
-        old = word = slub_load(cpu, page);
-        object = slub_head_object(cpu, cache, page, &old);
-        word.head = slub_head_of(cpu, cache, page, slub_next(cpu, cache, object));
-        word.inuse++;
-    } while (!slub_update(cpu, cache, page, &old, &word));
-    if (word.inuse == word.objects) {
+    struct slub_word old = slub_load(cpu, page), word = old;
+    void *object = slub_head_object(cpu, cache, page, &old);
+    void *next = slub_next(cpu, cache, object);
+    const struct slub_subject subject = {cpu, cache, page, object};
+    bool is_good, is_sound = slub_is_valid_pointer(&subject, next);
+    word.head = is_sound ? slub_head_of(cpu, cache, page, next) : 0;
+    if (!is_sound || word.inuse < word.objects) /* what followed is lost */
+        word.inuse = is_sound ? word.inuse + 1 : word.objects;
+    (void)slub_update(cpu, cache, page, &old, &word);
+    is_good = slub_debug_alloc(cpu, cache, page, object);
+    if (is_good && !is_sound)
+        (void)slub_debug_next(cpu, cache, page, object);
+    if (!is_good || word.head == 0) {
         slub_partial_remove(cpu, node, page);
         slub_full_add(cache, node, page);
     }
-    return object;
+    return is_good ? object : NULL;
 }
 
 /* Do allocations take single objects under list_lock? */
 static inline bool slub_takes_single(const struct slub_cache *cache)
 {
-    return cache->is_debug && SLUB_OPTION(cache, debug_single) != 0 &&
+    return cache->base.is_debug && SLUB_OPTION(cache, debug_single) != 0 &&
            !slub_uses_slab_lock(cache);
 }
 
@@ -119,6 +124,8 @@ static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cac
         struct slub_word word;
         if (slub_takes_single(cache)) {
             *first = slub_partial_take_single(cpu, cache, node, page);
+            if (*first == NULL)
+                continue;
             found = page;
             break;
         }

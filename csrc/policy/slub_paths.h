@@ -67,6 +67,39 @@ static void slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
 }
 
 /*
+ * The same of a debug cache: everything under list_lock, and first the checks. Where a
+ * slab is changed by exchange its owner may change it meanwhile, so the change is tried
+ * again. Requires irqs off.
+ */
+static void slub_free_debug(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
+                            void *head, void *tail, uint32_t count)
+{
+    struct slub_node *node = slub_node_of(cache, page);
+    struct slub_word old = {0}, word = {0};
+    bool is_freed, discard = false;
+    slub_slab_lock(cpu, cache, page);
+    sq_lock_acquire(cpu, &node->list_lock);
+    is_freed = slub_debug_free(cpu, cache, page, head, tail);
+    slub_debug_settle(cpu, cache, page);
+    if (is_freed) {
+        do {
+            old = word = slub_load(cpu, page);
+            slub_set_next(cpu, cache, tail, slub_head_object(cpu, cache, page, &old));
+            word.head = slub_head_of(cpu, cache, page, head);
+            word.inuse = old.inuse >= count ? old.inuse - count : 0;
+        } while (!slub_update(cpu, cache, page, &old, &word));
+        if (slub_free_locks_list(cache, &old, &word))
+            discard = slub_free_relist(cpu, cache, node, page, &old, &word);
+        else
+            discard = !old.is_frozen && word.inuse == 0;
+    }
+    sq_lock_release(cpu, &node->list_lock);
+    slub_slab_unlock(cpu, cache, page);
+    if (is_freed)
+        slub_free_finish(cpu, cache, page, old.is_frozen, false, discard);
+}
+
+/*
  * __slab_free: put `count` objects, chained from `head` to `tail`, on their slab, which
  * is not this CPU's. Requires irqs off. A full slab that nobody owns becomes this CPU's
  * partial slab; one that enters or leaves its node's list does so under list_lock,
@@ -80,6 +113,10 @@ static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page
     bool to_cpu_partial, discard;
     struct slub_word old, word;
     sq_count(cpu, &cache->base, SLUB_FREE_SLOWPATH);
+    if (cache->base.is_debug) {
+        slub_free_debug(cpu, cache, page, head, tail, count);
+        return;
+    }
     slub_slab_lock(cpu, cache, page);
     do {
         if (locked != NULL)
@@ -127,7 +164,7 @@ enum slub_try {
 
 /* Take the first object of the CPU's free list. */
 static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache,
-                                     int32_t node, void **object)
+                                     int32_t node, bool is_hardened, void **object)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     uint64_t tid = local->free.second;
@@ -135,7 +172,9 @@ static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache,
     *object = first;
     if (SLUB_LIKELY(first != NULL && slub_node_matches(local->slab, node))) {
         if (SLUB_LIKELY(sq_local_cas_double(cpu, &local->free, first, tid,
-                                            *slub_free_pointer(cache, first),
+                                            is_hardened
+                                                ? slub_peek_next(cache, first)
+                                                : *slub_free_pointer(cache, first),
                                             tid + cache->tid_step))) {
             sq_count(cpu, &cache->base, SLUB_ALLOC_FASTPATH);
             return SLUB_TRY_DONE;
@@ -148,13 +187,16 @@ static inline enum slub_try slub_pop(sq_cpu *cpu, struct slub_cache *cache,
 /* Put the chain from `head` to `tail` before the CPU's free list. */
 static inline enum slub_try slub_push(sq_cpu *cpu, struct slub_cache *cache,
                                       const struct sq_page *page, void *head,
-                                      void *tail, uint32_t counted)
+                                      void *tail, uint32_t counted, bool is_hardened)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     uint64_t tid = local->free.second;
     void *first = local->free.first;
     if (SLUB_LIKELY(page == local->slab)) {
-        *slub_free_pointer(cache, tail) = first;
+        if (is_hardened)
+            slub_poke_next(cache, tail, first);
+        else
+            *slub_free_pointer(cache, tail) = first;
         if (SLUB_LIKELY(sq_local_cas_double(cpu, &local->free, first, tid, head,
                                             tid + cache->tid_step))) {
             sq_count_by(cpu, &cache->base, SLUB_FREE_FASTPATH, counted);
@@ -173,9 +215,17 @@ static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache 
 {
     enum slub_try outcome = SLUB_TRY_MISS;
     void *object;
+    if (cache->fast_path == SLUB_FAST_HARDENED) {
+        while ((outcome = slub_pop(cpu, cache, node, true, &object)) == SLUB_TRY_AGAIN)
+            sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
+        if (outcome == SLUB_TRY_DONE) {
+            sq_touch_read(cpu, object, sizeof(void *));
+            return object;
+        }
+    }
     sq_irq_save(cpu);
     if (cache->fast_path == SLUB_FAST_IRQ)
-        outcome = slub_pop(cpu, cache, node, &object);
+        outcome = slub_pop(cpu, cache, node, true, &object);
     if (outcome == SLUB_TRY_MISS)
         object = slub_alloc_slow(cpu, cache, node, flags);
     if (cache->drops_cpu_slab)
@@ -193,7 +243,7 @@ static inline void *slub_alloc_object(sq_cpu *cpu, struct slub_cache *cache,
     void *object;
     if (cache->fast_path != SLUB_FAST_CMPXCHG)
         return slub_alloc_guarded(cpu, cache, node, flags);
-    while ((outcome = slub_pop(cpu, cache, node, &object)) == SLUB_TRY_AGAIN)
+    while ((outcome = slub_pop(cpu, cache, node, false, &object)) == SLUB_TRY_AGAIN)
         sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
     if (outcome == SLUB_TRY_MISS)
         return slub_alloc_guarded(cpu, cache, node, flags);
@@ -208,9 +258,19 @@ static SLUB_OUT_OF_LINE void slub_free_guarded(sq_cpu *cpu, struct slub_cache *c
                                                uint32_t counted)
 {
     enum slub_try outcome = SLUB_TRY_MISS;
+    if (cache->fast_path == SLUB_FAST_HARDENED) {
+        while ((outcome = slub_push(cpu, cache, page, head, tail, counted, true)) ==
+               SLUB_TRY_AGAIN)
+            sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
+        if (outcome == SLUB_TRY_DONE) {
+            sq_touch_read(cpu, page, sizeof(*page));
+            sq_touch_write(cpu, tail, sizeof(void *));
+            return;
+        }
+    }
     sq_irq_save(cpu);
-    if (cache->fast_path != SLUB_FAST_CMPXCHG)
-        outcome = slub_push(cpu, cache, page, head, tail, counted);
+    if (cache->fast_path != SLUB_FAST_CMPXCHG && cache->fast_path != SLUB_FAST_HARDENED)
+        outcome = slub_push(cpu, cache, page, head, tail, counted, true);
     if (outcome == SLUB_TRY_MISS)
         slub_free_slow(cpu, cache, page, head, tail, count);
     sq_irq_restore(cpu);
@@ -227,7 +287,7 @@ static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
 {
     enum slub_try outcome = SLUB_TRY_MISS;
     if (SLUB_LIKELY(cache->fast_path == SLUB_FAST_CMPXCHG)) {
-        while ((outcome = slub_push(cpu, cache, page, head, tail, counted)) ==
+        while ((outcome = slub_push(cpu, cache, page, head, tail, counted, false)) ==
                SLUB_TRY_AGAIN)
             sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
     }
@@ -237,6 +297,16 @@ static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
         sq_touch_read(cpu, page, sizeof(*page));
         sq_touch_write(cpu, tail, sizeof(void *));
     }
+}
+
+/* kmalloc's debug caches keep the size asked for. */
+static inline void slub_kmalloc_note(sq_cpu *cpu, const sq_cache *base, void *object,
+                                     size_t size)
+{
+    const struct slub_cache *cache = (const struct slub_cache *)base;
+    if (cache->keeps_orig_size && object != NULL &&
+        sq_page_of_address(cpu->machine, object)->state == SQ_PAGE_SLAB)
+        slub_note_orig_size(cpu, cache, object, size);
 }
 
 /* ---- bulk ---- */

@@ -37,8 +37,10 @@ static struct sq_page *slub_obtain_from(sq_cpu *cpu, struct slub_cache *cache,
         if (page == NULL)
             return NULL;
         sq_count(cpu, &cache->base, SLUB_ALLOC_SLAB);
-        if (slub_takes_single(cache))
+        if (slub_takes_single(cache)) {
             slub_new_keep_rest(cpu, cache, page, *first);
+            (void)slub_debug_alloc(cpu, cache, page, *first); /* it is as it was made */
+        }
         return page;
     }
     if (*first == NULL) {
@@ -125,6 +127,20 @@ static void *slub_cpu_partial_take(sq_cpu *cpu, struct slub_cache *cache,
     return was_frozen ? NULL : slub_take_all(cpu, cache, page, false);
 }
 
+/* A debug cache to 6.0: of the slab's objects the first is handed out, the others go
+ * back at once. False: the slab is corrupted and is left to itself, all used. */
+static bool slub_debug_split(sq_cpu *cpu, struct slub_cache *cache,
+                             struct sq_page *page, void *first)
+{
+    if (slub_debug_alloc(cpu, cache, page, first)) {
+        slub_debug_sound_chain(cpu, cache, page, first);
+        slub_deactivate(cpu, cache, page, slub_next(cpu, cache, first));
+        return true;
+    }
+    slub_deactivate(cpu, cache, page, NULL);
+    return false;
+}
+
 /* Give the CPU a new slab. A request of another CPU, or an interrupt, may have given it
  * one while pages were looked for; that one is flushed. */
 static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
@@ -136,8 +152,13 @@ static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
         return NULL;
     if (slub_takes_single(cache))
         return first;
-    if (cache->is_debug) {
-        slub_deactivate(cpu, cache, page, slub_next(cpu, cache, first));
+    if (cache->base.is_debug) {
+        while (!slub_debug_split(cpu, cache, page, first)) {
+            first = NULL;
+            page = slub_obtain(cpu, cache, node, flags, &first);
+            if (page == NULL)
+                return NULL;
+        }
         return first;
     }
     if (local->slab != NULL) {
@@ -169,7 +190,7 @@ static void *slub_alloc_slow(sq_cpu *cpu, struct slub_cache *cache, int32_t node
                 return NULL;
         }
     }
-    if (!cache->is_debug)
+    if (!cache->base.is_debug)
         slub_cpu_set_free(cache, local, slub_next(cpu, cache, object));
     if (counts_success)
         sq_count(cpu, &cache->base, SLUB_ALLOC_SLOWPATH);

@@ -50,11 +50,20 @@ struct slub_cache {
     uint32_t red_left_pad, inuse;
     uint32_t align_asked;
     uint32_t min_order, min_order_objects;
-    bool is_debug;        /* no free list outlives a call */
     bool keeps_full_list; /* SLAB_STORE_USER */
     bool has_cpu_partial;
     bool falls_back_to_pages;
     bool drops_cpu_slab; /* a CPU's slab goes back when the call ends: sheaves only */
+    /* -- constant: debugging, see slub_debug.h -- */
+    bool is_hardened;       /* free pointers are stored disguised */
+    bool swaps_key;         /* by the byte-swapped address */
+    bool poisons_objects;   /* the object itself, not the padding alone */
+    bool keeps_orig_size;   /* kmalloc: bytes asked for, after the tracks */
+    uint32_t debug_flags;   /* SQ_CACHE_*, those that count */
+    uint32_t track_bytes;   /* of one of the two tracks, 0 for none */
+    uint32_t info_end;      /* of object, red zone and free pointer: tracks follow */
+    uint64_t hardened_key;
+    uint32_t *random_order; /* of the objects of a new slab; NULL: ascending */
     /* -- tunables: see slub_tunable -- */
     uint32_t min_partial, cpu_partial, cpu_partial_slabs, remote_node_defrag_ratio;
     /* -- ours: sheaves that callers hold can be found -- */
@@ -228,17 +237,56 @@ static inline void **slub_free_pointer(const struct slub_cache *cache, void *obj
     return (void **)(void *)((char *)object + cache->fp_offset);
 }
 
+/* CONFIG_SLAB_FREELIST_HARDENED: a free pointer as it is stored, from what it is, and the
+ * other way round, which is the same. */
+static inline void *slub_disguise(const struct slub_cache *cache, void *const *slot,
+                                  void *pointer)
+{
+    uint64_t key = (uint64_t)(uintptr_t)slot;
+    if (cache->swaps_key)
+        key = __builtin_bswap64(key);
+    return (void *)(uintptr_t)((uint64_t)(uintptr_t)pointer ^ cache->hardened_key ^ key);
+}
+
+/* The free pointer of a free object; charges nothing. */
+static inline void *slub_peek_next(const struct slub_cache *cache, void *object)
+{
+    void **slot = slub_free_pointer(cache, object);
+    return cache->is_hardened ? slub_disguise(cache, slot, *slot) : *slot;
+}
+
+static inline void slub_poke_next(const struct slub_cache *cache, void *object,
+                                  void *next)
+{
+    void **slot = slub_free_pointer(cache, object);
+    *slot = cache->is_hardened ? slub_disguise(cache, slot, next) : next;
+}
+
 static inline void *slub_next(sq_cpu *cpu, const struct slub_cache *cache, void *object)
 {
     sq_touch_read(cpu, object, sizeof(void *));
-    return *slub_free_pointer(cache, object);
+    return slub_peek_next(cache, object);
 }
 
 static inline void slub_set_next(sq_cpu *cpu, const struct slub_cache *cache,
                                  void *object, void *next)
 {
     sq_touch_write(cpu, object, sizeof(void *));
-    *slub_free_pointer(cache, object) = next;
+    slub_poke_next(cache, object, next);
+}
+
+/* Index of `object` in the slab, or `objects` if it is not the start of a slot. */
+static uint32_t slub_index_checked(const sq_machine *machine,
+                                   const struct slub_cache *cache,
+                                   const struct sq_page *page, uint32_t objects,
+                                   const void *object)
+{
+    uint64_t first = (uint64_t)(uintptr_t)slub_object_at(machine, cache, page, 0);
+    uint64_t offset = (uint64_t)(uintptr_t)object - first;
+    if (offset >= (uint64_t)objects * cache->base.size ||
+        offset % cache->base.size != 0)
+        return objects;
+    return (uint32_t)(offset / cache->base.size);
 }
 
 /* First free object of a slab whose word is `word`, or NULL. */

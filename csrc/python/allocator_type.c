@@ -161,10 +161,11 @@ int core_check_address(struct core_state *state, allocator_object *allocator,
 
 static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"machine", "policy", "options", NULL};
+    static char *names[] = {"machine", "policy", "options", "debug", "panic", NULL};
     struct core_state *state = PyType_GetModuleState(type);
     PyObject *machine_object, *pairs;
-    const char *policy;
+    const char *policy, *debug = NULL;
+    int panics = 0;
     const sq_policy_ops *ops;
     struct sq_options options;
     struct sq_error error;
@@ -172,8 +173,8 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     sq_machine *machine;
     sq_cpu *cpu;
     int status;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OsO:Allocator", names,
-                                     &machine_object, &policy, &pairs))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OsO|zp:Allocator", names,
+                                     &machine_object, &policy, &pairs, &debug, &panics))
         return NULL;
     machine = core_machine_of(machine_object, state);
     if (machine == NULL)
@@ -187,6 +188,8 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     if (self == NULL)
         return NULL;
     self->heap = NULL;
+    self->panics = panics;
+    self->reports_told = 0;
     memset(&self->ledger, 0, sizeof(self->ledger));
     self->memory_policy = (struct sq_memory_policy){SQ_MEMORY_LOCAL, 0};
     self->interleave_turn = 0;
@@ -194,7 +197,7 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     self->machine_object = Py_NewRef(machine_object);
     self->machine = machine;
     cpu = machine->ops->cpu_enter(machine, 0);
-    status = sq_heap_create(cpu, ops, &options, &self->heap, &error);
+    status = sq_heap_create_debug(cpu, ops, &options, debug, &self->heap, &error);
     core_leave_cpu(cpu);
     PyObject_GC_Track((PyObject *)self);
     if (status != SQ_OK) {
@@ -290,7 +293,9 @@ static PyObject *allocator_kmalloc(PyObject *object, PyObject *args)
     core_leave_cpu(cpu);
     if (memory == NULL)
         return core_raise_out_of_memory(state, "kmalloc", node);
-    sq_ledger_add(&self->ledger, memory, self->heap);
+    core_hold(self, memory, self->heap);
+    if (core_panic(state, self) < 0)
+        return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)memory);
 }
 
@@ -332,9 +337,15 @@ static PyObject *allocator_kfree(PyObject *object, PyObject *args)
     unsigned long long address;
     long cpu_index;
     sq_cpu *cpu;
+    int judged;
     if (!PyArg_ParseTuple(args, "lK:kfree", &cpu_index, &address))
         return NULL;
     if (address == 0)
+        Py_RETURN_NONE;
+    judged = core_free_judged(state, self, NULL, cpu_index, address);
+    if (judged < 0)
+        return NULL;
+    if (judged > 0)
         Py_RETURN_NONE;
     if (core_check_address(state, self, NULL, address) < 0)
         return NULL;
@@ -384,8 +395,8 @@ int core_check_cache(allocator_object *self, sq_cpu *cpu, sq_cache *cache,
     struct sq_cache_usage usage = {0};
     size_t held;
     int status = cache->ops->check(cpu, cache, error);
-    if (status != SQ_OK || (cache->flags & SQ_CACHE_KMALLOC))
-        return status;
+    if (status != SQ_OK || (cache->flags & SQ_CACHE_KMALLOC) || cache->report_count != 0)
+        return status; /* objects of slabs that were given up count as handed out */
     cache->ops->usage(cpu, cache, &usage);
     held = sq_ledger_count_of(&self->ledger, cache);
     if (usage.object_allocated != held)
@@ -488,6 +499,48 @@ static PyObject *allocator_write(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *allocator_peek(PyObject *object, PyObject *args)
+{
+    return core_peek(state_of(object), (allocator_object *)object, args);
+}
+
+static PyObject *allocator_poke(PyObject *object, PyObject *args)
+{
+    return core_poke(state_of(object), (allocator_object *)object, args);
+}
+
+static PyObject *allocator_reports(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return core_reports((allocator_object *)object);
+}
+
+static PyObject *allocator_clear_reports(PyObject *object, PyObject *unused)
+{
+    allocator_object *self = (allocator_object *)object;
+    (void)unused;
+    sq_reports_clear(&self->heap->reports);
+    self->reports_told = 0;
+    Py_RETURN_NONE;
+}
+
+/* Who calls from now on, by CPU, for the tracks of SLAB_STORE_USER. */
+static PyObject *allocator_set_call_site(PyObject *object, PyObject *args)
+{
+    allocator_object *self = (allocator_object *)object;
+    unsigned long long site;
+    long cpu_index;
+    sq_cpu *cpu;
+    if (!PyArg_ParseTuple(args, "lK:set_call_site", &cpu_index, &site))
+        return NULL;
+    cpu = core_enter_cpu(state_of(object), self, cpu_index);
+    if (cpu == NULL)
+        return NULL;
+    self->heap->call_site[cpu->index] = site;
+    core_leave_cpu(cpu);
+    Py_RETURN_NONE;
+}
+
 /* ---- memory policy, CPUs, time ---- */
 
 static PyObject *allocator_set_memory_policy(PyObject *object, PyObject *args)
@@ -575,6 +628,11 @@ static PyObject *allocator_clock_ms(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef allocator_methods[] = {
+    {"peek", allocator_peek, METH_VARARGS, "(address, offset, count) -> bytes of a slab"},
+    {"poke", allocator_poke, METH_VARARGS, "(address, offset, bytes) into a slab"},
+    {"reports", allocator_reports, METH_NOARGS, "(JSON, text, trace, total)"},
+    {"clear_reports", allocator_clear_reports, METH_NOARGS, "Forget all reports."},
+    {"set_call_site", allocator_set_call_site, METH_VARARGS, "(cpu, site)"},
     {"create_cache", allocator_create_cache, METH_VARARGS,
      "(name, size, align, flags, sheaf_capacity, pattern=None) -> Cache"},
     {"kmalloc", allocator_kmalloc, METH_VARARGS,

@@ -16,6 +16,8 @@ typedef struct {
     sq_machine *machine;
     sq_heap *heap;
     struct sq_ledger ledger; /* owner: the sq_cache, or the heap for kmalloc */
+    int panics;              /* a report ends the call with CorruptionError */
+    uint64_t reports_told;   /* of all reports, those before have been looked at */
     struct sq_memory_policy memory_policy; /* of calls that bring none */
     uint32_t interleave_turn;
     struct core_gate gate;
@@ -58,6 +60,30 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
 /* Check a cache against itself and against the ledger. 0, or an error code. */
 int core_check_cache(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
                      struct sq_error *error);
+/* ---- debug.c ---- */
+/* The methods of the same names. */
+PyObject *core_peek(struct core_state *state, allocator_object *allocator, PyObject *args);
+PyObject *core_poke(struct core_state *state, allocator_object *allocator, PyObject *args);
+PyObject *core_reports(allocator_object *allocator);
+/* With panic_on_report: -1 with CorruptionError if there are reports not told yet. */
+int core_panic(struct core_state *state, allocator_object *allocator);
+/* Free by a cache that checks frees itself, or, with `cache` NULL, by kfree. 1: done;
+ * 0: the address is not for it, the ledger's rules hold; -1 with an exception. */
+int core_free_judged(struct core_state *state, allocator_object *allocator,
+                     sq_cache *cache, long cpu_index, unsigned long long address);
+/* Note a new object in the ledger. A debug cache whose free list was corrupted may hand
+ * out one that is held already. */
+void core_hold(allocator_object *allocator, void *object, const void *owner);
+/* After a free of many by `owner`: those that were refused are held again. */
+void core_take_all_refused(allocator_object *allocator, const void *owner, void **objects,
+                           size_t count);
+/* Begin a call on the cache of a cache_object that will give the GIL up. NULL with an
+ * exception if the cache is destroyed, which it may be since the caller looked; then
+ * nothing is to be ended. */
+sq_cache *core_begin_call(PyObject *object);
+/* Methods of Cache (cache_bulk.c). */
+PyObject *core_alloc_bulk(PyObject *object, PyObject *args);
+PyObject *core_free_bulk(PyObject *object, PyObject *args);
 /* Add the type Cache. */
 int core_add_cache(PyObject *module, struct core_state *state);
 

@@ -23,6 +23,25 @@ static sq_cache *cache_of(PyObject *object)
     return self->cache;
 }
 
+sq_cache *core_begin_call(PyObject *object)
+{
+    struct core_gate *gate = &((cache_object *)object)->allocator->gate;
+    sq_cache *cache;
+    core_gate_enter(gate);
+    cache = cache_of(object);
+    if (cache == NULL)
+        core_gate_leave(gate);
+    return cache;
+}
+
+/* The cache of `object`, with no call of another thread on its way in any cache of the
+ * allocator until the GIL is given up; NULL with an exception if it is destroyed. */
+static sq_cache *cache_at_rest(PyObject *object)
+{
+    core_gate_wait(&((cache_object *)object)->allocator->gate);
+    return cache_of(object);
+}
+
 static int cache_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -65,7 +84,9 @@ static PyObject *cache_alloc(PyObject *object, PyObject *args)
     core_leave_cpu(cpu);
     if (result == NULL)
         return core_raise_out_of_memory(state, cache->name, node);
-    sq_ledger_add(&allocator->ledger, result, cache);
+    core_hold(allocator, result, cache);
+    if (core_panic(state, allocator) < 0)
+        return NULL;
     return PyLong_FromUnsignedLongLong((uintptr_t)result);
 }
 
@@ -77,8 +98,15 @@ static PyObject *cache_free(PyObject *object, PyObject *args)
     unsigned long long address;
     long cpu_index;
     sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address) ||
-        core_check_address(state, allocator, cache, address) < 0)
+    int judged;
+    if (cache == NULL || !PyArg_ParseTuple(args, "lK:free", &cpu_index, &address))
+        return NULL;
+    judged = core_free_judged(state, allocator, cache, cpu_index, address);
+    if (judged < 0)
+        return NULL;
+    if (judged > 0)
+        Py_RETURN_NONE;
+    if (core_check_address(state, allocator, cache, address) < 0)
         return NULL;
     cpu = core_enter_cpu(state, allocator, cpu_index);
     if (cpu == NULL)
@@ -89,205 +117,13 @@ static PyObject *cache_free(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* `count` addresses as a Python list; NULL with an exception. */
-static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
-{
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = PyLong_FromUnsignedLongLong((uintptr_t)objects[i]);
-        if (item == NULL || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-/* Begin a call on the cache of `object` that will give the GIL up. NULL with an exception
- * if the cache is destroyed, which it may be since the caller looked; then nothing is to
- * be ended. */
-static sq_cache *begin_call(PyObject *object)
-{
-    struct core_gate *gate = &((cache_object *)object)->allocator->gate;
-    sq_cache *cache;
-    core_gate_enter(gate);
-    cache = cache_of(object);
-    if (cache == NULL)
-        core_gate_leave(gate);
-    return cache;
-}
-
-/* The cache of `object`, with no call of another thread on its way in any cache of the
- * allocator until the GIL is given up; NULL with an exception if it is destroyed. */
-static sq_cache *cache_at_rest(PyObject *object)
-{
-    core_gate_wait(&((cache_object *)object)->allocator->gate);
-    return cache_of(object);
-}
-
-/* Allocate `count` objects into `objects` and the ledger. 0, or -1 with an exception. */
-static int take_objects(struct core_state *state, allocator_object *allocator,
-                        sq_cache *cache, long cpu_index, size_t count, void **objects)
-{
-    size_t got = 0;
-    sq_cpu *cpu = core_enter_cpu(state, allocator, cpu_index);
-    if (cpu == NULL)
-        return -1;
-    Py_BEGIN_ALLOW_THREADS
-    if (count > 0)
-        got = cache->ops->alloc_bulk(cpu, cache, 0, count, objects);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    if (got != count) {
-        (void)core_raise_out_of_memory(state, cache->name, -1);
-        return -1;
-    }
-    if (!sq_ledger_reserve(&allocator->ledger, count)) {
-        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
-        return -1;
-    }
-    for (size_t i = 0; i < count; i++)
-        sq_ledger_add(&allocator->ledger, objects[i], cache);
-    return 0;
-}
-
-static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
-{
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *list = NULL;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
-    sq_cache *cache;
-    int status = -1;
-    if (!PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
-        return NULL;
-    if (count < 0 || count > (1 << 24))
-        return PyErr_Format(state->parameter_error,
-                            "count is %zd: accepted are 0 to %d", count, 1 << 24);
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL || !sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        free(objects);
-        return PyErr_NoMemory();
-    }
-    cache = begin_call(object);
-    if (cache != NULL) {
-        status = take_objects(state, allocator, cache, cpu_index, (size_t)count, objects);
-        core_gate_leave(&allocator->gate);
-    }
-    if (status == 0)
-        list = list_of_addresses(objects, count);
-    free(objects);
-    return list;
-}
-
-/* The addresses of a sequence, to be freed by the caller, and their count; NULL with an
- * exception. Runs whatever code the sequence brings, so nothing may be begun yet. */
-static void **read_addresses(PyObject *sequence, Py_ssize_t *count)
-{
-    void **objects;
-    *count = PySequence_Size(sequence);
-    if (*count < 0)
-        return NULL;
-    objects = calloc((size_t)*count + 1, sizeof(*objects));
-    if (objects == NULL)
-        return (void **)PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < *count; i++) {
-        PyObject *item = PySequence_GetItem(sequence, i);
-        unsigned long long address =
-            item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
-        Py_XDECREF(item);
-        if (PyErr_Occurred()) {
-            free(objects);
-            return NULL;
-        }
-        objects[i] = (void *)(uintptr_t)address;
-    }
-    return objects;
-}
-
-/* Put the first `count` addresses back into the ledger. */
-static void put_back(allocator_object *allocator, sq_cache *cache, Py_ssize_t count,
-                     void **objects)
-{
-    for (Py_ssize_t i = 0; i < count; i++)
-        sq_ledger_add(&allocator->ledger, objects[i], cache);
-}
-
-/* Take all addresses out of the ledger; on the first that is not held nothing is changed.
- * 0, or -1 with CorruptionError. */
-static int release_addresses(struct core_state *state, allocator_object *allocator,
-                             sq_cache *cache, Py_ssize_t count, void **objects)
-{
-    Py_ssize_t taken = 0;
-    unsigned long long address;
-    struct sq_error error;
-    while (taken < count &&
-           sq_ledger_owner(&allocator->ledger, objects[taken]) == cache)
-        sq_ledger_remove(&allocator->ledger, objects[taken++]);
-    if (taken == count)
-        return 0;
-    put_back(allocator, cache, taken, objects);
-    address = (uintptr_t)objects[taken];
-    if (core_check_address(state, allocator, cache, address) < 0)
-        return -1;
-    (void)sq_error_set(&error, SQ_E_CORRUPTION,
-                       "0x%llx of cache %s is in the list more than once: double free",
-                       address, cache->name);
-    (void)core_raise(state, &error);
-    return -1;
-}
-
-/* Free addresses that the ledger may hold. 0, or -1 with an exception. */
-static int free_objects(struct core_state *state, allocator_object *allocator,
-                        sq_cache *cache, long cpu_index, Py_ssize_t count, void **objects)
-{
-    sq_cpu *cpu;
-    if (release_addresses(state, allocator, cache, count, objects) < 0)
-        return -1;
-    cpu = core_enter_cpu(state, allocator, cpu_index);
-    if (cpu == NULL) {
-        put_back(allocator, cache, count, objects);
-        return -1;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    if (count > 0)
-        cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    return 0;
-}
-
-static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
-{
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    PyObject *sequence;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
-    sq_cache *cache;
-    int status = -1;
-    if (!PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
-        return NULL;
-    objects = read_addresses(sequence, &count);
-    if (objects == NULL)
-        return NULL;
-    cache = begin_call(object);
-    if (cache != NULL) {
-        status = free_objects(state_of(object), allocator, cache, cpu_index, count,
-                              objects);
-        core_gate_leave(&allocator->gate);
-    }
-    free(objects);
-    return status == 0 ? Py_NewRef(Py_None) : NULL;
-}
-
 /* Do `work` as a CPU, with the GIL given up. 0, or -1 with an exception. */
 static int work_as_cpu(PyObject *object, PyObject *cpu_number,
                        int (*work)(sq_cpu *cpu, sq_cache *cache), int *result)
 {
     allocator_object *allocator = ((cache_object *)object)->allocator;
     long cpu_index = PyLong_AsLong(cpu_number);
-    sq_cache *cache = PyErr_Occurred() ? NULL : begin_call(object);
+    sq_cache *cache = PyErr_Occurred() ? NULL : core_begin_call(object);
     sq_cpu *cpu;
     if (cache == NULL)
         return -1;
@@ -387,6 +223,24 @@ static PyObject *cache_check(PyObject *object, PyObject *unused)
     core_leave_cpu(cpu);
     if (status != SQ_OK)
         return core_raise(state, &error);
+    Py_RETURN_NONE;
+}
+
+static PyObject *cache_validate(PyObject *object, PyObject *unused)
+{
+    sq_cache *cache = cache_at_rest(object);
+    allocator_object *allocator = ((cache_object *)object)->allocator;
+    sq_cpu *cpu;
+    (void)unused;
+    if (cache == NULL)
+        return NULL;
+    if (cache->ops->validate != NULL) {
+        cpu = core_wait_for_cpu(allocator->machine, 0);
+        cache->ops->validate(cpu, cache);
+        core_leave_cpu(cpu);
+    }
+    if (core_panic(state_of(object), allocator) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -586,13 +440,14 @@ static PyMethodDef cache_methods[] = {
     {"alloc", cache_alloc, METH_VARARGS,
      "(cpu, node, mode=-1, nodes=0) -> address"},
     {"free", cache_free, METH_VARARGS, "(cpu, address)"},
-    {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
-    {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
+    {"alloc_bulk", core_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
+    {"free_bulk", core_free_bulk, METH_VARARGS, "(cpu, [address])"},
     {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
     {"flush", cache_flush, METH_O, "(cpu): empty this CPU's own part of the cache"},
     {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},
     {"tune", cache_tune, METH_VARARGS, "(name, value)"},
     {"check", cache_check, METH_NOARGS, "Check every structure of this cache."},
+    {"validate", cache_validate, METH_NOARGS, "Look at the bytes of every object."},
     {"describe", cache_describe, METH_NOARGS, "JSON of the geometry and the tunables."},
     {"snapshot", cache_snapshot, METH_NOARGS, "JSON of every list and queue."},
     {"usage", cache_usage, METH_VARARGS,

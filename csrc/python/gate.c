@@ -10,7 +10,8 @@
 static void gate_pause(void)
 {
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = GATE_WAIT_NS};
-    Py_BEGIN_ALLOW_THREADS(void) nanosleep(&pause, NULL);
+    Py_BEGIN_ALLOW_THREADS
+    (void)nanosleep(&pause, NULL);
     Py_END_ALLOW_THREADS
 }
 

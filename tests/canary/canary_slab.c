@@ -31,7 +31,8 @@ static bool canary_misplace(sq_cpu *cpu, sq_cache *base)
     sq_list_move_head(&slab->list, &to->partial);
     from->total_slabs--;
     to->total_slabs++;
-    sq_store_relaxed(cpu, &from->free_objects, node_free_objects(cpu, from) - free_count);
+    sq_store_relaxed(cpu, &from->free_objects,
+                     node_free_objects(cpu, from) - free_count);
     sq_store_relaxed(cpu, &to->free_objects, node_free_objects(cpu, to) + free_count);
     return true;
 }

@@ -160,7 +160,13 @@ class Model:
             raise Refused(str(error)) from error
         caches = json.loads(self.allocator.caches())
         kmalloc_caches = caches[: self.kmalloc_cache_count]
-        self.orders = [cache["order"] for cache in caches[self.kmalloc_cache_count :]]
+        usages = [json.loads(cache.usage()) for cache in self.caches]
+        self.orders = [usage["order"] for usage in usages]
+        # Caches that were merged are one: the first of them keeps its account (`home`).
+        names = [usage["name"] for usage in usages]
+        self.home = [names.index(name) for name in names]
+        kmalloc_names = {cache["name"] for cache in kmalloc_caches}
+        self.is_kmalloc = [name in kmalloc_names for name in names]
         self.kmalloc_order = max(
             row["order"] for row in kmalloc_caches if row["object_size"] <= 8192
         )
@@ -170,18 +176,21 @@ class Model:
         self.aligns = [max(1, min(align, 64)) for align in said]
         self.honours_node = honours_node(setup)
         self.held: list[list[int]] = [[] for _ in self.caches]
+        self.held = [self.held[home] for home in self.home]
         self.blocks: list[int] = []  # of kmalloc
         self.stamps: dict[int, bytes] = {}  # what was written into each live object
         self.stamp_count = 0
         self.freed: list[int] = []
         self.calls = [[0, 0] for _ in self.caches]
+        self.calls = [self.calls[home] for home in self.home]
         # Do the counters of a cache still add up to the calls? Bulk calls and failed
         # ones are counted by other rules, a retuned cache may forget, and a sheaf is
         # filled by calls of the slab layer beneath it.
         has_sheaves = dict(setup.options).get("sheaf_all_caches", 0) == 1
         self.counts_calls = [
-            setup.policy != "sheaves" or (shape.sheaf_capacity == 0 and not has_sheaves)
-            for shape in setup.caches
+            not is_kmalloc
+            and (setup.policy != "sheaves" or not (shape.sheaf_capacity or has_sheaves))
+            for shape, is_kmalloc in zip(setup.caches, self.is_kmalloc, strict=True)
         ]
 
     # -- objects come and go --------------------------------------------------------
@@ -194,7 +203,7 @@ class Model:
             try:
                 address = self.caches[cache].alloc(cpu, node)
             except OutOfMemory as error:
-                self.counts_calls[cache] = False
+                self.counts_calls[self.home[cache]] = False
                 self.note_ran_out(error, self.orders[cache])
                 return
             self.calls[cache][0] += 1
@@ -214,7 +223,7 @@ class Model:
         """Allocate all or none with one call."""
         cache, cpu = cache % len(self.caches), cpu % self.setup.cpus
         count = min(count, LIVE_MAX - len(self.held[cache]))
-        self.counts_calls[cache] = False
+        self.counts_calls[self.home[cache]] = False
         try:
             addresses = self.caches[cache].alloc_bulk(cpu, count)
         except OutOfMemory as error:
@@ -227,7 +236,7 @@ class Model:
     def free_bulk(self, cache: int, cpu: int, first: int, count: int) -> None:
         """Free several with one call."""
         cache, cpu = cache % len(self.caches), cpu % self.setup.cpus
-        self.counts_calls[cache] = False
+        self.counts_calls[self.home[cache]] = False
         count = min(count, len(self.held[cache]))
         addresses = [self.take(self.held[cache], first) for _ in range(count)]
         self.caches[cache].free_bulk(cpu, addresses)
@@ -285,9 +294,9 @@ class Model:
             )
         except OutOfMemory:
             self.ran_out_count += 1
-            self.counts_calls[cache] = False
+            self.counts_calls[self.home[cache]] = False
         else:
-            self.counts_calls[cache] = False
+            self.counts_calls[self.home[cache]] = False
 
     # -- mistakes of the caller -----------------------------------------------------
 
@@ -343,32 +352,24 @@ class Model:
         for text in (chosen.describe(), chosen.snapshot(), chosen.usage(True)):
             json.loads(text)
         usage = json.loads(chosen.usage())
-        self.require_count(usage["objects_allocated"], len(held), usage["name"])
+        if not self.is_kmalloc[cache]:
+            self.require_count(usage["objects_allocated"], len(held), usage["name"])
         if held:
             address = held[number % len(held)]
             node = chosen.locate(address)[2]
             require(node == self.allocator.node_of(address), "locate: another node")
             self.require_stamp(address)
-        in_caches = [
-            address
-            for address in self.blocks
-            if self.allocator.ksize(address) <= self.kmalloc_size_max
-        ]
         rows = json.loads(self.allocator.caches())[: self.kmalloc_cache_count]
-        counted = sum(row["objects_allocated"] for row in rows)
-        if self.setup.policy == "slab":  # keeps its own management in kmalloc caches
-            require(counted >= len(in_caches), f"kmalloc caches count {counted} only")
-        elif not dict(self.setup.options).get("kmalloc_few_order"):  # pages instead
-            self.require_count(counted, len(in_caches), "kmalloc")
+        self.require_kmalloc(sum(row["objects_allocated"] for row in rows))
 
     def settle(self) -> None:
         """After every step: the policy is sound and counts what the model counts."""
         self.check_count += 1
         self.allocator.check()
-        live = len(self.blocks) + sum(map(len, self.held))
+        live = len(self.blocks) + sum(len(self.held[home]) for home in set(self.home))
         self.require_count(self.allocator.live_count(), live, "the allocator")
         for cache, counts in enumerate(self.counts_calls):
-            if counts:
+            if counts and self.home[cache] == cache:
                 self.require_calls(cache)
 
     def finish(self) -> None:
@@ -449,6 +450,20 @@ class Model:
             counted == wanted, f"{what} counts {counted} objects, {wanted} are live"
         )
 
+    def require_kmalloc(self, counted: int) -> None:
+        """What the kmalloc caches count is live, or is of a cache merged into one."""
+        live = sum(
+            len(self.held[home]) for home in set(self.home) if self.is_kmalloc[home]
+        )
+        live += sum(
+            self.allocator.ksize(address) <= self.kmalloc_size_max
+            for address in self.blocks
+        )
+        if self.setup.policy == "slab":  # keeps its own management in kmalloc caches
+            require(counted >= live, f"kmalloc caches count {counted}, {live} are live")
+        elif not dict(self.setup.options).get("kmalloc_few_order"):  # pages instead
+            self.require_count(counted, live, "kmalloc")
+
     def require_refused(self, kind: type[Error], call: Any, *arguments: Any) -> None:
         """A call must raise `kind`."""
         try:
@@ -465,7 +480,8 @@ class Model:
             counted = sum(counters[name] for name in names)
             uncounted = counters[beside] if beside else 0
             if not calls - uncounted <= counted <= calls:
-                self.counts_calls[cache] = False  # short of memory, it may try twice
+                # Short of memory, a policy may try, and count, twice.
+                self.counts_calls[cache] = False
                 order = self.orders[cache]
                 if all(self.node_is_roomy(n, order) for n in range(self.setup.nodes)):
                     raise Violation(f"{names} count {counted}, calls were {calls}")

@@ -116,20 +116,7 @@ def draw_options(rng: random.Random, policy: str) -> tuple[tuple[str, int], ...]
             options[name] = draw_value(rng, low, high, default)
             if name == "cache_line_size" and rng.random() < 0.95:  # else refused
                 options[name] = rng.choice([32, 64, 128])
-    if policy in ("slub", "sheaves"):
-        leave_out_known(options)
     return tuple(options.items())
-
-
-def leave_out_known(options: dict[str, int]) -> None:
-    """Keep away from an open defect, which test_campaign.py expects to fail.
-
-    SLUB can plan slabs of more objects than the word of a slab can count.
-    """
-    options["slub_min_objects"] = min(options.get("slub_min_objects", 0), 8192)
-    if options.get("kmalloc_few_order", 0) > 0:
-        for name in ("kmalloc_few_order", "slub_max_order"):
-            options[name] = min(options.get(name, 3), 6)
 
 
 def draw_shape(rng: random.Random) -> Shape:

@@ -30,7 +30,6 @@ from scripts import (
     TOPOLOGIES,
     VALUES,
     WEIGHTS,
-    leave_out_known,
 )
 
 from slabq import _core
@@ -64,8 +63,6 @@ def options_of(draw: st.DrawFn, policy: str) -> tuple[tuple[str, int], ...]:
         options[name] = draw(option_values(low, high, default))
     if options.get("cache_line_size", 64) not in (32, 64, 128):
         options["cache_line_size"] = 128
-    if policy in ("slub", "sheaves"):
-        leave_out_known(options)
     return tuple(options.items())
 
 

@@ -23,7 +23,7 @@ from slabq.cache import (
     flag_bits,
 )
 from slabq.cache_record import CacheRecord, summarize_cache
-from slabq.checks import require_int
+from slabq.checks import require_int, shown
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -198,9 +198,10 @@ class Allocator(AllocatorControl):
             consistency_checks=consistency_checks,
             trace=trace,
         )
+        size = require_int("size", size, 1, SIZE_MAX)
         core = self._core.create_cache(
             _check_name(name),
-            require_int("size", size, 1, SIZE_MAX),
+            size,
             require_int("align", align, 0, ALIGN_MAX),
             flags,
             check_sheaf_capacity(self._policy, sheaf_capacity),
@@ -645,14 +646,11 @@ def _check_constructor(value: object) -> bytes | None:
 
 def _check_name(name: object) -> str:
     """Return the name of a cache if the kernel's listings could hold it."""
+    given = f"name of a cache is {shown(name)}"
     if not isinstance(name, str) or not name.isprintable() or " " in name:
-        raise ParameterError(
-            f"name of a cache is {name!r}: accepted are printable letters, no blanks"
-        )
+        raise ParameterError(f"{given}: accepted are printable letters, no blanks")
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-        raise ParameterError(
-            f"name of a cache is {name!r}: accepted are 1 to {NAME_BYTES_MAX} bytes"
-        )
+        raise ParameterError(f"{given}: accepted are 1 to {NAME_BYTES_MAX} bytes")
     return name
 
 
@@ -699,6 +697,9 @@ def execute(
     >>> json.loads(text.splitlines()[1])["objs"]  # slab 0, object 0
     [[0, 0]]
     """
+    if "\0" in script:
+        line = script[: script.index("\0")].count("\n") + 1
+        raise ParameterError(f"script line {line}: it has a NUL: accepted is text")
     value = find_policy(policy, kernel=kernel)
     options: Sequence[tuple[str, int]] = list(value.values().items())
     original = (value.kernel or "").startswith("2.6.")

@@ -12,9 +12,11 @@ __all__ = [
     "require_choice",
     "require_int",
     "require_switch",
+    "shown",
 ]
 
 KNOWN_MAX = 12  # names listed in a message
+SHOWN_MAX = 100  # characters of a value in a message
 _SWITCH_WORDS = {
     "true": True,
     "yes": True,
@@ -25,6 +27,29 @@ _SWITCH_WORDS = {
     "off": False,
     "0": False,
 }
+
+
+def shown(value: object) -> str:
+    """Write a value for a message, of a long one the beginning.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+
+    Returns
+    -------
+    str
+        Its representation; of a very large int that in base 16.
+
+    Examples
+    --------
+    >>> shown("slubb")
+    "'slubb'"
+    """
+    is_huge = isinstance(value, int) and value.bit_length() > 4 * SHOWN_MAX
+    text = hex(value) if isinstance(value, int) and is_huge else repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def closest_first(word: str, known: Iterable[str]) -> list[str]:
@@ -84,7 +109,7 @@ def require_choice(what: str, value: object, known: Sequence[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     raise ParameterError(
-        f"unknown {what} {value!r}: known are {list_known(value, known)}"
+        f"unknown {what} {shown(value)}: known are {list_known(value, known)}"
     )
 
 
@@ -108,7 +133,7 @@ def list_known(value: object, known: Iterable[str]) -> str:
     >>> list_known("slubb", ["slab", "slub"])
     'slub, slab'
     """
-    names = closest_first(str(value), known)
+    names = closest_first(str(value)[:SHOWN_MAX], known)
     more = len(names) - KNOWN_MAX
     text = ", ".join(names[:KNOWN_MAX]) or "none"
     return f"{text} and {more} more" if more > 0 else text
@@ -147,10 +172,10 @@ def require_int(what: str, value: object, minimum: int, maximum: int) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        text = f"{what} is {value!r}: {accepted}, a whole number"
+        text = f"{what} is {shown(value)}: {accepted}, a whole number"
         raise ParameterError(text) from None
     if not minimum <= number <= maximum:
-        raise ParameterError(f"{what} is {number}: {accepted}")
+        raise ParameterError(f"{what} is {shown(number)}: {accepted}")
     return number
 
 
@@ -183,5 +208,5 @@ def require_switch(what: str, value: object) -> bool:
         return value
     word = str(value).lower()
     if word not in _SWITCH_WORDS:
-        raise ParameterError(f"{what} is {value!r}: accepted are true and false")
+        raise ParameterError(f"{what} is {shown(value)}: accepted are true and false")
     return _SWITCH_WORDS[word]

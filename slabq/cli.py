@@ -121,6 +121,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["policies", "--no-such-option"])
     2
     """
+    if sys.stderr is None:  # closed: messages go nowhere
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as it runs
+    if sys.stdout is None:
+        return _fail("standard output is closed", STATUS_USAGE)
     try:
         status = cli.main(
             list(sys.argv[1:] if arguments is None else arguments),

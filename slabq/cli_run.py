@@ -43,7 +43,12 @@ _RUN_OPTIONS = (
     ),
     click.option("-k", "--kernel", metavar="V", help="Kernel profile of all policies."),
     click.option(
-        "-e", "--engine", default="native", show_default=True, help="The engine."
+        "-e",
+        "--engine",
+        default="native",
+        show_default=True,
+        metavar="NAME",
+        help="native: measured on this host; sim: simulated.",
     ),
     set_option,
     click.option(
@@ -126,7 +131,11 @@ def _compare(
 def _check_folders(*paths: str | None) -> None:
     """Refuse a file that could not be written before the work, not after it."""
     for path in paths:
-        if path is not None and not Path(path).absolute().parent.is_dir():
+        if path is None:
+            continue
+        if path == "" or Path(path).is_dir():
+            raise ParameterError(f"{path!r} is no file: accepted is the name of one")
+        if not Path(path).absolute().parent.is_dir():
             raise ParameterError(f"no folder for {path!r}: accepted are existing ones")
 
 

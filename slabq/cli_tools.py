@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["exec_command", "geometry_command", "stat_command"]
 
+SCRIPT_BYTES_MAX = 64 << 20
+
 By = Literal["caller", "alloc"]
 
 _policy_option = click.option(
@@ -147,17 +149,38 @@ def exec_command(
 ) -> None:
     """Run an operation SCRIPT (- is standard input) on one host thread.
 
-    Prints one JSON object a line: what each operation did, object by object.
-    """
+    Prints one JSON object a line: what each operation did, object by object. Caches
+    and objects are numbered from 0, in the order in which a script makes them.
+
+    \b
+    cache NAME SIZE ALIGN FLAGS  make a cache; flags - or of h r z p u c
+    a CACHE CPU N [NODE]         allocate N objects
+    f CACHE CPU ID...            free objects; 3-9 is a range
+    ab CACHE CPU N               allocate in bulk; fb CACHE CPU ID... frees
+    dump CACHE                   every list and queue
+    shrink CACHE CPU             give empty slabs back
+    sleep MS                     let time pass; the reaper runs
+
+    \b
+    printf 'cache c 64 0 -\\na 0 0 3\\nf 0 0 0-2\\n' | slabq exec -p slub -
+    """  # noqa: D301 - click's mark of lines to keep is a backspace
     value = _one_policy(policy, kernel, settings)
-    text = sys.stdin.read() if script == "-" else _read_text(script)
-    output = execute(text, value, machine=machine)
-    click.echo(output, nl=not output.endswith("\n"))
+    click.echo(execute(_read_script(script), value, machine=machine), nl=False)
 
 
-def _read_text(path: str) -> str:
+def _read_script(path: str) -> str:
+    if path != "-":
+        with open(path, "rb") as file:
+            data = file.read(SCRIPT_BYTES_MAX + 1)
+    elif sys.stdin is not None:
+        data = sys.stdin.buffer.read(SCRIPT_BYTES_MAX + 1)
+    else:
+        raise ParameterError("standard input is closed: accepted is a script on it")
+    if len(data) > SCRIPT_BYTES_MAX:
+        accepted = f"accepted are at most {SCRIPT_BYTES_MAX} bytes"
+        raise ParameterError(f"script {path} is longer: {accepted}")
     try:
-        return Path(path).read_text()
+        return data.decode()
     except UnicodeDecodeError:
         raise ParameterError(f"script {path} is not text: accepted is UTF-8") from None
 

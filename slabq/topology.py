@@ -83,6 +83,8 @@ def check_distance(distance: Sequence[Sequence[int]], nodes: int) -> Matrix:
     ((10, 21), (31, 10))
     """
     try:
+        if isinstance(distance, str):
+            raise TypeError
         rows = [list(row) for row in distance]
     except TypeError:
         text = f"distance is {distance!r}: accepted is a list of rows of whole numbers"

@@ -1,6 +1,7 @@
 """An allocator driven call by call: what it hands out, and what it refuses."""
 
 import json
+import threading
 
 import pytest
 
@@ -274,3 +275,80 @@ def test_a_script_prints_one_json_object_a_line():
 def test_a_wrong_script_line_is_told_with_its_number():
     with pytest.raises(slabq.ParameterError, match="line 2"):
         slabq.execute("cache a 8 0 -\nfrobnicate\n", "slab")
+
+
+@pytest.mark.parametrize("name", ["n" * 1_000_000, "two words", "a\0b", "", 3])
+def test_a_name_that_no_cache_can_have_is_told_in_a_short_line(allocator, name):
+    with pytest.raises(slabq.ParameterError, match="name of a cache is") as caught:
+        allocator.create_cache(name, 64)
+
+    assert len(str(caught.value)) < 200
+
+
+def test_a_size_of_very_many_digits_is_told_in_a_short_line(allocator):
+    with pytest.raises(
+        slabq.ParameterError, match=r"size is 0x.*\.\.\.: accepted"
+    ) as told:
+        allocator.create_cache("c", 10**9999)
+
+    assert len(str(told.value)) < 200
+
+
+# -- threads in one allocator ----------------------------------------------------------
+
+
+def bulk_beside(allocator, name, act, rounds=300):
+    """Bulk calls of two threads in a cache while this one does `act`; their errors."""
+    caches = [allocator.create_cache(name, 96)]
+    done = threading.Event()
+    refused = []
+
+    def work():
+        while not done.is_set():
+            cache = caches[0]
+            try:
+                cache.free_bulk(cache.alloc_bulk(150, cpu=1), cpu=2)
+            except slabq.Error as error:
+                refused.append(str(error))
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in range(rounds):
+            act(caches)
+    finally:
+        done.set()
+        for worker in workers:
+            worker.join()
+    return refused
+
+
+@pytest.mark.threads
+def test_a_cache_can_be_destroyed_while_others_use_it_and_they_are_told(allocator):
+    def replace(caches):
+        caches[0].destroy()
+        caches[0] = allocator.create_cache("shared", 96)
+
+    refused = bulk_beside(allocator, "shared", replace)
+
+    assert set(refused) <= {"cache shared is destroyed"}
+    allocator.check()
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("look", ["check", "snapshot", "usage"])
+def test_whoever_looks_at_a_cache_sees_it_between_the_calls_of_others(allocator, look):
+    refused = bulk_beside(allocator, "seen", lambda caches: getattr(caches[0], look)())
+
+    assert refused == []
+    allocator.check()
+
+
+def test_an_address_twice_in_a_bulk_is_told_and_none_of_it_freed(cache):
+    addresses = cache.alloc_bulk(3)
+
+    with pytest.raises(slabq.CorruptionError, match="more than once: double free"):
+        cache.free_bulk([*addresses, addresses[1]])
+
+    cache.free_bulk(addresses)

@@ -72,6 +72,10 @@ REFUSED = {
     "run hackbench --format xml": ["unknown format 'xml': known are html"],
     "run hackbench --plot x.bmp": ["plot is 'x.bmp': accepted end in .png"],
     "run hackbench -o no/such/file": ["'no/such/file'"],
+    "run hackbench -o .": ["'.' is no file: accepted is the name of one"],
+    f"run hackbench -g {'9' * 9999}": ["groups is '9999", "...: accepted are 1 to"],
+    f"run hackbench -p {'x' * 9999}": ["unknown policy 'xxxx", "...: known are slab"],
+    "exec /dev/zero -p slab": ["script /dev/zero is longer: accepted are at most"],
     "run hackbench 10 fiber": ["'10 fiber'", "100 process 2000"],
     "run hackbench --polcy slab": ["No such option '--polcy'", "--policy"],
     "run hackbench -g": ["'-g' requires an argument"],
@@ -120,6 +124,59 @@ def test_a_binary_script_is_told_by_name(slabq_command, tmp_path):
 
     assert (status, err.count("\n")) == (2, 1)
     assert "script.ops is not text" in err
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("cache c 64 0 -\nstep \0", "script line 2: it has a NUL"),
+        ("cache c 64 0 -\nf 0 0 0", "script line 2: the id is 0: there is none yet"),
+        (
+            "cache c 64 0 -\nsa 0 0 0",
+            "script line 2: the sheaf is 0: there is none yet",
+        ),
+        (f"cache c {'9' * 20} 0 -", f"script line 1: {'9' * 20}: accepted is a whole"),
+    ],
+)
+def test_a_broken_script_is_told_by_line(slabq_command, tmp_path, script, message):
+    path = tmp_path / "script.ops"
+    path.write_text(script)
+
+    status, out, err = slabq_command("exec", path, "-p", "slub")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_the_example_in_the_help_of_exec_runs(slabq_command, tmp_path):
+    text = succeeds(slabq_command("exec", "--help"))
+    example = re.search(r"printf '(.*)' \| slabq exec -p slub -", text)
+    script = tmp_path / "script.ops"
+    script.write_text(example[1].replace("\\n", "\n"))
+
+    out = succeeds(slabq_command("exec", script, "-p", "slub"))
+
+    allocated, freed = [json.loads(line)["objs"] for line in out.splitlines()[-2:]]
+    assert len(allocated) == len(freed) == 3
+
+
+def test_an_empty_script_prints_nothing(slabq_command):
+    assert succeeds(slabq_command("exec", os.devnull, "-p", "slub")) == ""
+
+
+def test_a_closed_output_is_told_in_one_line():
+    command = f"{sys.executable} -m slabq policies >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr == "slabq: standard output is closed\n"
+
+
+def test_a_closed_standard_error_changes_no_status():
+    command = f"{sys.executable} -m slabq polices 2>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_a_machine_that_is_too_small_for_the_work_is_told_in_one_line(slabq_command):

@@ -198,7 +198,9 @@ def test_rows_of_early_boot_are_reached_with_all_statistics(name):
 
 
 def test_slubq_prints_queue_and_batch_as_tunables():
-    allocator = slabq.Allocator("slub+q", machine=slabq.Machine(cpus=2), version=2)
+    allocator = slabq.Allocator(
+        "slub+q", machine=slabq.Machine(cpus=2), version=2, slab_nomerge=True
+    )
     cache = allocator.create_cache("example", 256)
     cache.alloc()
 
@@ -231,7 +233,9 @@ def test_the_headings_are_those_of_version_2_1():
 
 
 def test_caches_are_listed_newest_first_and_the_destroyed_not_at_all():
-    allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+    allocator = slabq.Allocator(
+        "slub", machine=slabq.Machine(cpus=1), slab_nomerge=True
+    )
     first = allocator.create_cache("first", 64)
     allocator.create_cache("second", 64)
     names = [line.split()[0] for line in allocator.slabinfo().splitlines()[2:]]
@@ -244,7 +248,9 @@ def test_caches_are_listed_newest_first_and_the_destroyed_not_at_all():
 
 @pytest.mark.parametrize("policy", ["slab", "slub", "slub+q"])
 def test_a_cache_without_slabs_has_a_row_of_zeros(policy):
-    allocator = slabq.Allocator(policy, machine=slabq.Machine(cpus=2))
+    allocator = slabq.Allocator(
+        policy, machine=slabq.Machine(cpus=2), slab_nomerge=True
+    )
     allocator.create_cache("empty", 64)
 
     found = numbers(line_of(allocator, "empty"))

@@ -1,6 +1,7 @@
 #include "experiment/script_state.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,10 @@ int script_fail(struct script *script, int code, const char *what)
 int script_bad_number(struct script *script, const char *name, int64_t value,
                              int64_t max)
 {
+    if (max < 0)
+        return sq_error_set(script->error, SQ_E_PARAMETER,
+                            "script line %u: %s is %lld: there is none yet",
+                            script->line_number, name, (long long)value);
     return sq_error_set(script->error, SQ_E_PARAMETER,
                         "script line %u: %s is %lld: accepted are 0 to %lld",
                         script->line_number, name, (long long)value, (long long)max);
@@ -26,10 +31,12 @@ int script_bad_number(struct script *script, const char *name, int64_t value,
 static int script_integer(struct script *script, const char *text, int64_t *value)
 {
     char *end;
+    errno = 0;
     *value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0')
+    if (end == text || *end != '\0' || errno == ERANGE)
         return sq_error_set(script->error, SQ_E_PARAMETER,
-                            "script line %u: %.40s: accepted is a number",
+                            "script line %u: %.40s: accepted is a whole number of at "
+                            "most 18 digits",
                             script->line_number, text);
     return SQ_OK;
 }

@@ -3,7 +3,8 @@
  *
  * Any Python thread may call; each call names the CPU it acts for and becomes it
  * (cpu_enter), so two threads that name the same CPU take turns. The ledger is changed
- * with the GIL held; calls that may take long give the GIL up around the policy's work.
+ * with the GIL held; calls that may take long give the GIL up around the policy's work,
+ * and those that need all at rest wait for them (gate.h).
  */
 #include "python/allocator_type.h"
 
@@ -140,7 +141,7 @@ int core_check_address(struct core_state *state, allocator_object *allocator,
         (void)sq_error_set(&error, SQ_E_CORRUPTION,
                            "0x%llx is an object of cache %s, not of %s", address,
                            ((const sq_cache *)owner)->name, from);
-    else if (cache != NULL &&
+    else if (cache != NULL && allocator->gate.call_count == 0 && /* slabs are at rest */
              sq_machine_owns(allocator->machine, (void *)(uintptr_t)address) &&
              cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
         (void)sq_error_set(&error, SQ_E_CORRUPTION,
@@ -192,6 +193,7 @@ static PyObject *allocator_new(PyTypeObject *type, PyObject *args, PyObject *key
     memset(&self->ledger, 0, sizeof(self->ledger));
     self->memory_policy = (struct sq_memory_policy){SQ_MEMORY_LOCAL, 0};
     self->interleave_turn = 0;
+    self->gate = (struct core_gate){0};
     self->machine_object = Py_NewRef(machine_object);
     self->machine = machine;
     cpu = machine->ops->cpu_enter(machine, 0);
@@ -374,6 +376,7 @@ static PyObject *allocator_caches(PyObject *object, PyObject *args)
     sq_cpu *cpu;
     if (!PyArg_ParseTuple(args, "|p:caches", &with_state))
         return NULL;
+    core_gate_wait(&self->gate);
     cpu = core_enter_any_cpu(self);
     sq_json_init(&json);
     sq_json_open_array(&json, NULL);
@@ -410,8 +413,10 @@ static PyObject *allocator_check(PyObject *object, PyObject *unused)
     struct core_state *state = state_of(object);
     struct sq_error error;
     int status = SQ_OK;
-    sq_cpu *cpu = core_enter_any_cpu(self);
+    sq_cpu *cpu;
     (void)unused;
+    core_gate_wait(&self->gate);
+    cpu = core_enter_any_cpu(self);
     SQ_LIST_EACH(link, &self->heap->caches)
     {
         status = core_check_cache(self, cpu, SQ_LIST_ENTRY(link, sq_cache, link), &error);

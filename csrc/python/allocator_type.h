@@ -7,6 +7,7 @@
 
 #include "experiment/ledger.h"
 #include "policy/memory_policy.h"
+#include "python/gate.h"
 #include "python/machine_type.h"
 
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
     uint64_t reports_told;   /* of all reports, those before have been looked at */
     struct sq_memory_policy memory_policy; /* of calls that bring none */
     uint32_t interleave_turn;
+    struct core_gate gate;
 } allocator_object;
 
 typedef struct {
@@ -75,6 +77,13 @@ void core_hold(allocator_object *allocator, void *object, const void *owner);
 /* After a free of many by `owner`: those that were refused are held again. */
 void core_take_all_refused(allocator_object *allocator, const void *owner, void **objects,
                            size_t count);
+/* Begin a call on the cache of a cache_object that will give the GIL up. NULL with an
+ * exception if the cache is destroyed, which it may be since the caller looked; then
+ * nothing is to be ended. */
+sq_cache *core_begin_call(PyObject *object);
+/* Methods of Cache (cache_bulk.c). */
+PyObject *core_alloc_bulk(PyObject *object, PyObject *args);
+PyObject *core_free_bulk(PyObject *object, PyObject *args);
 /* Add the type Cache. */
 int core_add_cache(PyObject *module, struct core_state *state);
 

@@ -23,6 +23,25 @@ static sq_cache *cache_of(PyObject *object)
     return self->cache;
 }
 
+sq_cache *core_begin_call(PyObject *object)
+{
+    struct core_gate *gate = &((cache_object *)object)->allocator->gate;
+    sq_cache *cache;
+    core_gate_enter(gate);
+    cache = cache_of(object);
+    if (cache == NULL)
+        core_gate_leave(gate);
+    return cache;
+}
+
+/* The cache of `object`, with no call of another thread on its way in any cache of the
+ * allocator until the GIL is given up; NULL with an exception if it is destroyed. */
+static sq_cache *cache_at_rest(PyObject *object)
+{
+    core_gate_wait(&((cache_object *)object)->allocator->gate);
+    return cache_of(object);
+}
+
 static int cache_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -98,176 +117,52 @@ static PyObject *cache_free(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* `count` addresses as a Python list; NULL with an exception. */
-static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
+/* Do `work` as a CPU, with the GIL given up. 0, or -1 with an exception. */
+static int work_as_cpu(PyObject *object, PyObject *cpu_number,
+                       int (*work)(sq_cpu *cpu, sq_cache *cache), int *result)
 {
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = PyLong_FromUnsignedLongLong((uintptr_t)objects[i]);
-        if (item == NULL || PyList_SetItem(list, i, item) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-static PyObject *cache_alloc_bulk(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *list = NULL;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
+    long cpu_index = PyLong_AsLong(cpu_number);
+    sq_cache *cache = PyErr_Occurred() ? NULL : core_begin_call(object);
     sq_cpu *cpu;
-    size_t got;
-    if (cache == NULL || !PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
-        return NULL;
-    if (count < 0 || count > (1 << 24))
-        return PyErr_Format(state->parameter_error,
-                            "count is %zd: accepted are 0 to %d", count, 1 << 24);
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL || !sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        free(objects);
-        return PyErr_NoMemory();
+    if (cache == NULL)
+        return -1;
+    cpu = core_enter_cpu(state_of(object), allocator, cpu_index);
+    if (cpu != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        *result = work(cpu, cache);
+        core_leave_cpu(cpu);
+        Py_END_ALLOW_THREADS
     }
-    cpu = core_enter_cpu(state, allocator, cpu_index);
-    if (cpu == NULL) {
-        free(objects);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    got = count == 0 ? 0
-                     : cache->ops->alloc_bulk(cpu, cache, 0, (size_t)count, objects);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    if (got != (size_t)count) {
-        (void)core_raise_out_of_memory(state, cache->name, -1);
-    } else if (!sq_ledger_reserve(&allocator->ledger, (size_t)count)) {
-        (void)PyErr_NoMemory(); /* another thread used the reserve meanwhile */
-    } else {
-        for (Py_ssize_t i = 0; i < count; i++)
-            core_hold(allocator, objects[i], cache);
-        list = list_of_addresses(objects, count);
-    }
-    free(objects);
-    if (list != NULL && core_panic(state, allocator) < 0)
-        Py_CLEAR(list);
-    return list;
+    core_gate_leave(&allocator->gate);
+    return cpu == NULL ? -1 : 0;
 }
 
-/* The slab of a live object of a debug cache may be gone, if its counts were corrupted. */
-static int check_still_there(struct core_state *state, sq_cache *cache,
-                             unsigned long long address)
+static int work_shrink(sq_cpu *cpu, sq_cache *cache)
 {
-    struct sq_object_place place;
-    if (!cache->is_debug || cache->ops->locate(cache, (void *)(uintptr_t)address, &place))
-        return 0;
-    PyErr_Format(state->corruption_error, "the slab of %p of cache %s is gone",
-                 (void *)(uintptr_t)address, cache->name);
-    return -1;
+    return cache->ops->shrink(cpu, cache);
 }
 
-/* Take every address of `sequence` out of the ledger and put it into `objects`; on the
- * first that is not held nothing is changed. */
-static int take_addresses(struct core_state *state, allocator_object *allocator,
-                          sq_cache *cache, PyObject *sequence, Py_ssize_t count,
-                          void **objects)
+static int work_flush(sq_cpu *cpu, sq_cache *cache)
 {
-    Py_ssize_t taken = 0;
-    for (; taken < count; taken++) {
-        PyObject *item = PySequence_GetItem(sequence, taken);
-        unsigned long long address =
-            item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
-        Py_XDECREF(item);
-        if (PyErr_Occurred() ||
-            core_check_address(state, allocator, cache, address) < 0 ||
-            check_still_there(state, cache, address) < 0)
-            break;
-        objects[taken] = (void *)(uintptr_t)address;
-        sq_ledger_remove(&allocator->ledger, objects[taken]);
-    }
-    if (taken == count)
-        return 0;
-    while (taken-- > 0)
-        sq_ledger_add(&allocator->ledger, objects[taken], cache);
-    return -1;
-}
-
-static PyObject *cache_free_bulk(PyObject *object, PyObject *args)
-{
-    sq_cache *cache = cache_of(object);
-    allocator_object *allocator = ((cache_object *)object)->allocator;
-    struct core_state *state = state_of(object);
-    PyObject *sequence;
-    Py_ssize_t count;
-    long cpu_index;
-    void **objects;
-    sq_cpu *cpu;
-    if (cache == NULL || !PyArg_ParseTuple(args, "lO:free_bulk", &cpu_index, &sequence))
-        return NULL;
-    count = PySequence_Size(sequence);
-    if (count < 0)
-        return NULL;
-    objects = calloc((size_t)count + 1, sizeof(*objects));
-    if (objects == NULL)
-        return PyErr_NoMemory();
-    if (take_addresses(state, allocator, cache, sequence, count, objects) < 0) {
-        free(objects);
-        return NULL;
-    }
-    cpu = core_enter_cpu(state, allocator, cpu_index);
-    if (cpu == NULL) {
-        for (Py_ssize_t i = 0; i < count; i++)
-            sq_ledger_add(&allocator->ledger, objects[i], cache);
-        free(objects);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    if (count > 0)
-        cache->ops->free_bulk(cpu, cache, (size_t)count, objects);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
-    core_take_all_refused(allocator, cache, objects, (size_t)count);
-    free(objects);
-    if (core_panic(state, allocator) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    cache->ops->flush_cpu(cpu, cache);
+    return 0;
 }
 
 static PyObject *cache_shrink(PyObject *object, PyObject *argument)
 {
-    sq_cache *cache = cache_of(object);
-    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
-    sq_cpu *cpu;
     int result;
-    if (PyErr_Occurred())
+    if (work_as_cpu(object, argument, work_shrink, &result) < 0)
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    result = cache->ops->shrink(cpu, cache);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
     return PyLong_FromLong(result);
 }
 
 /* Empty one CPU's own part of the cache, as that CPU. */
 static PyObject *cache_flush(PyObject *object, PyObject *argument)
 {
-    sq_cache *cache = cache_of(object);
-    long cpu_index = cache == NULL ? -1 : PyLong_AsLong(argument);
-    sq_cpu *cpu;
-    if (PyErr_Occurred())
+    int result;
+    if (work_as_cpu(object, argument, work_flush, &result) < 0)
         return NULL;
-    cpu = core_enter_cpu(state_of(object), ((cache_object *)object)->allocator, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    cache->ops->flush_cpu(cpu, cache);
-    core_leave_cpu(cpu);
-    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -314,7 +209,7 @@ static PyObject *cache_tune(PyObject *object, PyObject *args)
 
 static PyObject *cache_check(PyObject *object, PyObject *unused)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
     struct core_state *state = state_of(object);
     struct sq_error error;
@@ -333,7 +228,7 @@ static PyObject *cache_check(PyObject *object, PyObject *unused)
 
 static PyObject *cache_validate(PyObject *object, PyObject *unused)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     allocator_object *allocator = ((cache_object *)object)->allocator;
     sq_cpu *cpu;
     (void)unused;
@@ -365,7 +260,7 @@ static PyObject *cache_describe(PyObject *object, PyObject *unused)
 
 static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     struct sq_json json;
     sq_cpu *cpu;
     (void)unused;
@@ -382,7 +277,7 @@ static PyObject *cache_snapshot(PyObject *object, PyObject *unused)
 
 static PyObject *cache_usage(PyObject *object, PyObject *args)
 {
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     struct sq_json json;
     int with_state = 0;
     sq_cpu *cpu;
@@ -522,7 +417,7 @@ static PyObject *cache_leaks(PyObject *object, PyObject *unused)
 static PyObject *cache_destroy(PyObject *object, PyObject *unused)
 {
     cache_object *self = (cache_object *)object;
-    sq_cache *cache = cache_of(object);
+    sq_cache *cache = cache_at_rest(object);
     size_t held = 0;
     const char *name;
     sq_cpu *cpu;
@@ -545,8 +440,8 @@ static PyMethodDef cache_methods[] = {
     {"alloc", cache_alloc, METH_VARARGS,
      "(cpu, node, mode=-1, nodes=0) -> address"},
     {"free", cache_free, METH_VARARGS, "(cpu, address)"},
-    {"alloc_bulk", cache_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
-    {"free_bulk", cache_free_bulk, METH_VARARGS, "(cpu, [address])"},
+    {"alloc_bulk", core_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
+    {"free_bulk", core_free_bulk, METH_VARARGS, "(cpu, [address])"},
     {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
     {"flush", cache_flush, METH_O, "(cpu): empty this CPU's own part of the cache"},
     {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},

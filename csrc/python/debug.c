@@ -54,6 +54,7 @@ PyObject *core_peek(struct core_state *state, allocator_object *allocator, PyObj
     char *place;
     if (!PyArg_ParseTuple(args, "KLn:peek", &address, &offset, &count))
         return NULL;
+    core_gate_wait(&allocator->gate);
     place = place_in_slab(state, allocator, address, offset, count, &page);
     return place == NULL ? NULL : PyBytes_FromStringAndSize(place, count);
 }
@@ -71,6 +72,7 @@ PyObject *core_poke(struct core_state *state, allocator_object *allocator, PyObj
     char *place;
     if (!PyArg_ParseTuple(args, "KLy#:poke", &address, &offset, &bytes, &count))
         return NULL;
+    core_gate_wait(&allocator->gate);
     place = place_in_slab(state, allocator, address, offset, count, &page);
     if (place == NULL)
         return NULL;
@@ -197,6 +199,10 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
     sq_cpu *cpu;
     if (heap->ops->free_checked == NULL || !sq_machine_owns(allocator->machine, object))
         return 0;
+    if (cache == NULL && owner == NULL) { /* look at its slab, which may be going */
+        core_gate_wait(&allocator->gate);
+        owner = sq_ledger_owner(&allocator->ledger, object);
+    }
     if (cache == NULL && owner != NULL && owner != (const void *)heap)
         return 0; /* kfree of a live object of a cache: refused with or without debug */
     if (cache == NULL && sq_page_of_address(allocator->machine, object)->state ==

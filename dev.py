@@ -64,26 +64,35 @@ def make_venv(folder: Path, with_pip: bool) -> None:
         fail("this Python cannot make a virtual environment (Debian: python3-venv)")
 
 
-def environment() -> Path:
-    """Make .venv, or bring it up to date with this checkout; its bin folder."""
+def environment(with_tools: bool = True) -> Path:
+    """Make .venv, or bring it up to date with this checkout; its bin folder.
+
+    The tools (pytest, ruff, mypy and so on) are left out of what only runs slabq.
+    """
     check_tools()
     folder = ROOT / ".venv"
-    stamp = folder / "slabq-installed"
+    stamp, tools = folder / "slabq-installed", folder / "tools-installed"
     pyproject = ROOT / "pyproject.toml"
     python = folder / "bin" / "python"
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
     if not python.exists():
         make_venv(folder, with_pip=True)
-    if not stamp.exists() or stamp.stat().st_mtime < newest_source():
-        pip = (python, "-m", "pip", "--disable-pip-version-check", "-q", "install")
-        if not stamp.exists():
-            run(*pip, "--upgrade", "pip")
-            run(*pip, "--group", "dev", "pandas>=2")
+        run(*pip, "--upgrade", "pip")  # older ones know no groups
+    if not is_newer(stamp, newest_source()):
         # Only a changed pyproject.toml can have changed what slabq depends on.
-        known = stamp.exists() and stamp.stat().st_mtime > pyproject.stat().st_mtime
+        known = is_newer(stamp, pyproject.stat().st_mtime)
         again = ("--force-reinstall", "--no-deps") if known else ()
         run(*pip, *again, fresh_source())
         stamp.touch()
+    if with_tools and not is_newer(tools, pyproject.stat().st_mtime):
+        run(*pip, "--group", "dev", "pandas>=2")
+        tools.touch()
     return folder / "bin"
+
+
+def is_newer(stamp: Path, time: float) -> bool:
+    """Tell whether a stamp is there and newer than a time."""
+    return stamp.exists() and stamp.stat().st_mtime > time
 
 
 def fresh_source() -> Path:
@@ -113,7 +122,7 @@ def other_build(name: str, env: dict[str, str]) -> Path:
 
 def demo(*arguments: str) -> None:
     """Set up, then run the bundled trace and a hackbench under every policy."""
-    run(environment() / "slabq", "demo", *arguments)
+    run(environment(with_tools=False) / "slabq", "demo", *arguments)
 
 
 def test(*arguments: str) -> None:

@@ -44,6 +44,7 @@ if _TYPE_CHECKING:
     from slabq.plot import plot_comparison, plot_latency, plot_locks
     from slabq.recording import Recording, record
     from slabq.table import Table
+    from slabq.timeline import save_timeline
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "replay",
     "reproduce",
     "run",
+    "save_timeline",
     "sweep",
     "workload_kinds",
 ]
@@ -130,6 +132,7 @@ _LAZY = {
     "plot_locks": "slabq.plot",
     "read_trace": "slabq.trace",
     "record": "slabq.recording",
+    "save_timeline": "slabq.timeline",
 }
 
 

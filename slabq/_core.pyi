@@ -191,11 +191,13 @@ def run(
     seed: int,
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
+    with_timeline: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
-    ``with_caches`` adds ``caches``, the state of every cache at the end.
+    ``with_caches`` adds ``caches``, the state of every cache at the end;
+    ``with_timeline`` adds ``timeline``, samples of what the run was like over time.
     """
 
 def replay(
@@ -206,6 +208,7 @@ def replay(
     seed: int,
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
+    with_timeline: bool = False,
 ) -> str: ...
 def execute(
     machine: Machine | SimMachine,

@@ -54,6 +54,11 @@ _RUN_OPTIONS = (
     format_option,
     click.option("-o", "--output", metavar="FILE", help="Save the result."),
     click.option("--plot", metavar="FILE.png|svg", help="Draw the comparison."),
+    click.option(
+        "--timeline",
+        metavar="FILE.json",
+        help="Write memory, lock waits, counters over time in Chrome's trace format.",
+    ),
     *REPORT_OPTIONS,
 )
 
@@ -79,6 +84,7 @@ def _compare(
     format_name: str,
     output: str | None,
     plot: str | None,
+    timeline: str | None,
     slabinfo: bool,
     stats: bool,
     report: str | None,
@@ -90,7 +96,7 @@ def _compare(
         from slabq.plot import check_plot_path
 
         check_plot_path(plot)
-    _check_folders(output, plot)
+    _check_folders(output, plot, timeline)
     wanted = Reports(slabinfo, stats, report)
     wanted.check(as_json, format_name)
     results = sweep(
@@ -101,6 +107,7 @@ def _compare(
         seed=seed,
         repeat=repeat,
         with_caches=any(wanted),
+        with_timeline=timeline is not None,
         **parameters,
     )
     _show(results, as_json, format_name, wanted)
@@ -110,6 +117,10 @@ def _compare(
         from slabq.plot import save_plot
 
         save_plot(results, plot)
+    if timeline is not None:
+        from slabq.timeline import save_timeline
+
+        save_timeline(results, timeline)
 
 
 def _check_folders(*paths: str | None) -> None:

@@ -317,8 +317,8 @@ class Slab(Policy):
         kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
         cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
         freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
-        shared_touched, destroy_after_batch, free_limit_first, slab_nomerge,
-        kmalloc_nomerge.
+        shared_touched, destroy_after_batch, free_limit_first, freelist_random,
+        slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
     Raises
@@ -352,6 +352,7 @@ class Slab(Policy):
     shared_touched: bool | None = None
     destroy_after_batch: bool | None = None
     free_limit_first: bool | None = None
+    freelist_random: bool | None = None
     slab_nomerge: bool | None = None
     kmalloc_nomerge: bool | None = None
 

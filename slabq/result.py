@@ -30,6 +30,7 @@ __all__ = ["REPLAY", "Result"]
 
 REPLAY = "replay"
 CACHES = "caches"  # of a sample: no part of a row
+TIMELINE = "timeline"  # likewise
 
 
 def this_host() -> dict[str, str]:
@@ -444,7 +445,9 @@ class Result:
 
 
 def _without_caches(sample: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in sample.items() if key != CACHES}
+    return {
+        key: value for key, value in sample.items() if key not in (CACHES, TIMELINE)
+    }
 
 
 def _figure(sample: Mapping[str, Any], name: str) -> float:

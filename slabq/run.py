@@ -16,7 +16,7 @@ from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
-from slabq.result import CACHES, REPLAY, Result
+from slabq.result import CACHES, REPLAY, TIMELINE, Result
 from slabq.results import Results
 from slabq.workload import Value, Workload, find_workload
 
@@ -53,6 +53,7 @@ class Job:
     seed: int
     trace_path: str = ""
     with_caches: bool = False
+    with_timeline: bool = False
 
     @property
     def name(self) -> str:
@@ -94,11 +95,19 @@ class Job:
                 seed,
                 progress,
                 self.with_caches,
+                self.with_timeline,
             )
         else:
             core = open_trace(self.work)._core
             text = _core.replay(
-                machine, name, options, core, seed, progress, self.with_caches
+                machine,
+                name,
+                options,
+                core,
+                seed,
+                progress,
+                self.with_caches,
+                self.with_timeline,
             )
         sample = {"seed": seed, **json.loads(text)}
         if self.with_caches:
@@ -234,6 +243,7 @@ def run(
     repeat: int = 1,
     progress: Progress = None,
     with_caches: bool = False,
+    with_timeline: bool = False,
     **parameters: Value,
 ) -> Result:
     """Run a workload under one policy.
@@ -261,6 +271,8 @@ def run(
     with_caches : bool, default False
         Keep what every cache was like at the end, for `Result.slabinfo` and
         `Result.report`.
+    with_timeline : bool, default False
+        Keep what the run was like over time, for `save_timeline`.
     **parameters
         Parameters of the workload that differ from its defaults.
 
@@ -292,6 +304,7 @@ def run(
         check_engine(engine),
         require_int("seed", seed, 0, SEED_MAX),
         with_caches=bool(with_caches),
+        with_timeline=bool(with_timeline),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -307,6 +320,7 @@ def replay(
     repeat: int = 1,
     progress: Progress = None,
     with_caches: bool = False,
+    with_timeline: bool = False,
 ) -> Result:
     """Run the allocations and frees of a recorded kernel trace under one policy.
 
@@ -314,7 +328,7 @@ def replay(
     ----------
     trace : Trace, str or path-like
         The trace, or a file that `read_trace` takes.
-    policy, machine, engine, kernel, seed, repeat, progress, with_caches
+    policy, machine, engine, kernel, seed, repeat, progress, with_caches, with_timeline
         As for `run`.
 
     Returns
@@ -347,6 +361,7 @@ def replay(
         require_int("seed", seed, 0, SEED_MAX),
         trace_path(trace),
         bool(with_caches),
+        bool(with_timeline),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -388,6 +403,7 @@ def sweep(
     executor: Executor | None = None,
     progress: Progress = None,
     with_caches: bool = False,
+    with_timeline: bool = False,
     **parameters: Value | Sequence[Value],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
@@ -400,7 +416,7 @@ def sweep(
         Default: every policy of this build. The first is the baseline of tables.
     machine, engine, kernel
         As for `run`, or a list.
-    seed, repeat, progress, with_caches
+    seed, repeat, progress, with_caches, with_timeline
         As for `run`. The repeats go round: every configuration once, then again.
     executor : concurrent.futures.Executor, optional
         Who runs the configurations, dask's included. A native run needs the host for
@@ -441,6 +457,7 @@ def sweep(
             seed,
             path,
             bool(with_caches),
+            bool(with_timeline),
         )
         for computer in _listed(machine)
         for kind in _listed(engine)
@@ -497,4 +514,5 @@ def job_of(result: Result) -> Job:
         result.seed,
         path,
         CACHES in result.sample,
+        TIMELINE in result.sample,
     )

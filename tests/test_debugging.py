@@ -374,6 +374,26 @@ def test_slabs_of_one_object_are_not_shuffled():
     assert cache.locate(cache.alloc()).object_index == 0
 
 
+@pytest.mark.parametrize("size", [64, 192, 1000, 2048])
+def test_slab_shuffles_where_its_indexes_lie_in_a_stack(size):
+    machine = slabq.Machine(cpus=1, node_bytes=64 * MIB)
+
+    def order(**options):
+        allocator = slabq.Allocator("slab", machine=machine, **options)
+        cache = allocator.create_cache("order", size)
+        count = cache.objs_per_slab
+        places = [cache.locate(cache.alloc()) for _ in range(4 * count)]
+        allocator.check()
+        found = [[p.object_index for p in places if p.slab == n] for n in range(4)]
+        return found, count
+
+    shuffled, count = order(freelist_random=True)
+    assert all(len(set(slab)) == len(slab) for slab in shuffled)
+    assert sorted(shuffled[0]) == list(range(count))
+    if count > 4:
+        assert shuffled != order()[0]
+
+
 @pytest.mark.parametrize(("value", "swaps"), [(1, True), (2, False)])
 def test_hardened_free_pointers_are_disguised_as_the_release_does(value, swaps):
     allocator = make_allocator(freelist_hardened=value)

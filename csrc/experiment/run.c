@@ -30,8 +30,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "experiment/cache_print.h"
+#include "experiment/timeline.h"
 #include "workload/runner.h"
 
 static const struct sq_runner_ops *const runners[] = {&sq_runner_native,
@@ -55,6 +57,7 @@ struct run {
     struct sq_runner runner;
     int64_t *values;
     struct run_snapshot before, after; /* of the measured time */
+    struct sq_timeline *timeline;      /* NULL: nobody asked for one */
 };
 
 /* ---- parameters ---- */
@@ -196,6 +199,45 @@ static void run_mark(struct sq_runner *runner, bool is_end)
         memset(&runner->cpus[i].alloc_ns, 0, sizeof(runner->cpus[i].alloc_ns));
         memset(&runner->cpus[i].free_ns, 0, sizeof(runner->cpus[i].free_ns));
     }
+}
+
+/* A simulated run is at a point of its timeline; nothing else runs. */
+static void run_sample(struct sq_runner *runner, uint64_t now_ns)
+{
+    struct run *run = runner->mark_argument;
+    sq_timeline_take(run->timeline, runner, now_ns, true);
+    runner->sample_at_ns = sq_timeline_due_ns(run->timeline);
+}
+
+/* A tick of the waiting thread; a real run's timeline is taken here, by the host's
+ * clock, which is the clock of its CPUs. */
+static bool run_tick(void *argument, double share)
+{
+    struct run *run = argument;
+    struct timespec now;
+    if (run->timeline != NULL && run->runner.sample == NULL) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        sq_timeline_take(run->timeline, &run->runner,
+                         (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                         false);
+    }
+    return run->request->tick != NULL &&
+           run->request->tick(run->request->tick_argument, share);
+}
+
+/* Prepare the timeline, if there is to be one. */
+static int run_make_timeline(struct run *run, struct sq_error *error)
+{
+    const sq_machine *machine = run->request->machine;
+    if (!run->request->with_timeline)
+        return SQ_OK;
+    run->timeline = sq_timeline_create(machine, run->runner.heap);
+    if (run->timeline == NULL)
+        return sq_error_set(error, SQ_E_MEMORY,
+                            "the host has no memory for a timeline");
+    if (machine->ops->profile != NULL) /* a simulated machine */
+        run->runner.sample = run_sample;
+    return SQ_OK;
 }
 
 /* ---- the row ---- */
@@ -414,6 +456,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     run_write_fingerprint(run, json);
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
+    if (run->timeline != NULL)
+        sq_timeline_write(run->timeline, run->runner.start_ns, json);
     if (run->request->with_caches)
         sq_heap_print_caches(cpu, run->runner.heap, json);
     sq_json_close(json);
@@ -459,7 +503,9 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
     if (code != SQ_OK)
         return code;
     run_sum_locks(run, true, run->before.locks);
-    code = run->ops->run(&run->runner, error);
+    code = run_make_timeline(run, error);
+    if (code == SQ_OK)
+        code = run->ops->run(&run->runner, error);
     if (!run->after.is_taken)
         run_take(run, true, &run->after);
     cpu = ops->cpu_enter(request->machine, 0);
@@ -489,12 +535,11 @@ static int run_make(struct run *run, struct sq_error *error)
     run->runner.workload = request->workload;
     run->runner.values = run->values;
     run->runner.seed = request->seed;
-    if (request->machine->ops->profile != NULL) {
+    if (request->machine->ops->profile != NULL)
         run->runner.mark = run_mark;
-        run->runner.mark_argument = run;
-    }
-    run->runner.tick = request->tick;
-    run->runner.tick_argument = request->tick_argument;
+    run->runner.mark_argument = run;
+    run->runner.tick = run_tick;
+    run->runner.tick_argument = run;
     return run_set_parameters(run, error);
 }
 
@@ -507,6 +552,7 @@ int sq_run(const struct sq_run_request *request, struct sq_json *json,
         code = run_make(&run, error);
     if (code == SQ_OK)
         code = run_on_heap(&run, json, error);
+    sq_timeline_destroy(run.timeline);
     free(run.values);
     free(run.runner.cpus);
     return code;

@@ -31,6 +31,7 @@ struct sq_run_request {
     /* Write further members of the row; may be NULL. */
     void (*describe)(void *argument, struct sq_json *json);
     void *describe_argument;
+    bool with_timeline; /* write what it was like over time, as "timeline" */
     bool with_caches; /* write the state of every cache too, as the member "caches" */
 };
 

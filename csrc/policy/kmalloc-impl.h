@@ -40,6 +40,19 @@ static void *kmalloc_large(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
     return sq_page_address(cpu->machine, page);
 }
 
+#ifdef SQ_KMALLOC_NOTE
+/* From a debug cache, apart so that the others have nothing to save on the way. */
+static __attribute__((noinline)) void *kmalloc_alloc_noted(sq_cpu *cpu, sq_heap *heap,
+                                                           size_t size, int32_t node,
+                                                           uint32_t flags)
+{
+    sq_cache *cache = kmalloc_cache_of_size(heap, size);
+    void *object = SQ_KMALLOC_ALLOC(cpu, cache, node, flags);
+    SQ_KMALLOC_NOTE(cpu, cache, object, size);
+    return object;
+}
+#endif
+
 /* Size 0 gives the smallest object (the kernel's ZERO_SIZE_PTR has no use here). */
 static void *kmalloc_alloc(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node,
                            uint32_t flags)
@@ -49,13 +62,10 @@ static void *kmalloc_alloc(sq_cpu *cpu, sq_heap *heap, size_t size, int32_t node
     if (size > heap->kmalloc_cached_size_max)
         return kmalloc_large(cpu, heap, size, node, flags);
 #ifdef SQ_KMALLOC_NOTE
-    sq_cache *cache = kmalloc_cache_of_size(heap, size);
-    void *object = SQ_KMALLOC_ALLOC(cpu, cache, node, flags);
-    SQ_KMALLOC_NOTE(cpu, cache, object, size);
-    return object;
-#else
-    return SQ_KMALLOC_ALLOC(cpu, kmalloc_cache_of_size(heap, size), node, flags);
+    if (__builtin_expect(kmalloc_cache_of_size(heap, size)->is_debug, 0))
+        return kmalloc_alloc_noted(cpu, heap, size, node, flags);
 #endif
+    return SQ_KMALLOC_ALLOC(cpu, kmalloc_cache_of_size(heap, size), node, flags);
 }
 
 static void kmalloc_free(sq_cpu *cpu, sq_heap *heap, void *memory)

@@ -110,6 +110,7 @@ struct slab_cache {
     uint8_t reap_node[SQ_CPU_MAX]; /* whose alien array the CPU's next pass drains */
     /* -- control plane -- */
     struct slab_tunables tunables;
+    uint8_t *random_order; /* constant: of a new slab's objects; NULL: ascending */
     uint64_t *check_bits; /* one an object of a slab, for slab_check */
     /* -- statistics of all CPUs, relaxed -- */
     uint64_t num_active, high_mark, max_freeable;

@@ -127,6 +127,28 @@ static void slab_set_reap_nodes(struct slab_cache *cache)
 static void slab_cache_release(sq_cpu *cpu, sq_cache *base);
 
 /* ops->cache_init */
+/* A random permutation of the objects of a slab, after Fisher and Yates. False: no
+ * memory. */
+static bool slab_make_random_order(sq_cpu *cpu, struct slab_cache *cache)
+{
+    uint32_t count = cache->geometry.object_count;
+    if (cache->base.heap->options.slab.freelist_random == 0 || cache->is_classic ||
+        count < 2)
+        return true;
+    cache->random_order = sq_meta_alloc(cpu, count, cpu->node);
+    if (cache->random_order == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        cache->random_order[i] = (uint8_t)i;
+    for (uint32_t i = count - 1; i > 0; i--) {
+        uint32_t other = (uint32_t)(sq_random(cpu) % (i + 1));
+        uint8_t kept = cache->random_order[i];
+        cache->random_order[i] = cache->random_order[other];
+        cache->random_order[other] = kept;
+    }
+    return true;
+}
+
 static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
                            const struct sq_cache_spec *spec, struct sq_error *error)
 {
@@ -147,7 +169,8 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
     cache->check_bits =
         sq_meta_alloc(cpu, ((size_t)base->slab_object_count + 63) / 64 * 8, cpu->node);
     is_made =
-        cache->check_bits != NULL && arrays_make(cpu, &cache->arrays, &cache->tunables);
+        cache->check_bits != NULL && slab_make_random_order(cpu, cache) &&
+        arrays_make(cpu, &cache->arrays, &cache->tunables);
     for (uint32_t i = 0; i < topology->node_count && is_made; i++)
         is_made = node_make(cpu, cache, i);
     if (is_made)
@@ -195,6 +218,7 @@ static void slab_cache_release(sq_cpu *cpu, sq_cache *base)
     }
     sq_irq_restore(cpu);
     sq_percpu_free(cpu, &cache->arrays);
+    sq_meta_free(cpu, cache->random_order);
     sq_meta_free(cpu, cache->check_bits);
 }
 

@@ -182,7 +182,22 @@ static struct slab *slab_place(sq_cpu *cpu, struct slab_cache *cache,
     return slab;
 }
 
-/* All objects free, in ascending order. */
+/* CONFIG_SLAB_FREELIST_RANDOM: the cache's random order, begun at a random place. Indexes
+ * that lie in an object lie in the one that is handed out last. */
+static void slab_fill_shuffled(sq_cpu *cpu, const struct slab_cache *cache,
+                               struct slab *slab)
+{
+    uint32_t count = cache->geometry.object_count;
+    uint32_t place = (uint32_t)(sq_random(cpu) % count);
+    uint32_t last = cache->random_order[(place + count - 1) % count];
+    if (cache->geometry.placement == SLAB_OBJ)
+        slab->index_stack = slab_object_at(cache, slab, last);
+    sq_touch_write(cpu, slab->index_stack, count);
+    for (uint32_t i = 0; i < count; i++)
+        slab->index_stack[i] = cache->random_order[(place + i) % count];
+}
+
+/* All objects free, in ascending order unless they are shuffled. */
 static void slab_fill_management(sq_cpu *cpu, const struct slab_cache *cache,
                                  struct slab *slab)
 {
@@ -196,6 +211,10 @@ static void slab_fill_management(sq_cpu *cpu, const struct slab_cache *cache,
         sq_touch_write(cpu, slab_bufctl(slab), (size_t)count * BUFCTL_BYTES);
         for (uint32_t i = 0; i < count; i++)
             slab_bufctl(slab)[i] = i + 1 < count ? i + 1 : BUFCTL_END;
+        return;
+    }
+    if (cache->random_order != NULL) {
+        slab_fill_shuffled(cpu, cache, slab);
         return;
     }
     sq_touch_write(cpu, slab->index_stack, count);

@@ -50,6 +50,9 @@
       "lock; 0: the slab that became empty, at once (in 4.19)")                        \
     X(free_limit_first, 1, 0, 1,                                                       \
       "retuning sets free_limit before the shared array is flushed (in 4.19)")         \
+    X(freelist_random, 0, 0, 1,                                                        \
+      "objects of a new slab come in random order, with an index stack only (kernel: "  \
+      "CONFIG_SLAB_FREELIST_RANDOM, since 4.7)")                                       \
     X(slab_nomerge, 1, 0, 1,                                                           \
       "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
     X(kmalloc_nomerge, 1, 0, 1,                                                        \

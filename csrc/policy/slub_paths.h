@@ -304,7 +304,7 @@ static inline void slub_kmalloc_note(sq_cpu *cpu, const sq_cache *base, void *ob
                                      size_t size)
 {
     const struct slub_cache *cache = (const struct slub_cache *)base;
-    if (!SLUB_LIKELY(!cache->keeps_orig_size) && object != NULL &&
+    if (cache->keeps_orig_size && object != NULL &&
         sq_page_of_address(cpu->machine, object)->state == SQ_PAGE_SLAB)
         slub_note_orig_size(cpu, cache, object, size);
 }

@@ -105,21 +105,24 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     struct core_workload meant;
     const char *policy;
     unsigned long long seed;
-    int with_caches = 0;
+    int with_caches = 0, with_timeline = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOOK|Op:run", &machine_object, &policy, &options,
-                          &workload, &pairs, &seed, &progress, &with_caches))
+    if (!PyArg_ParseTuple(args, "OsOOOK|Opp:run", &machine_object, &policy, &options,
+                          &workload, &pairs, &seed, &progress, &with_caches,
+                          &with_timeline))
         return NULL;
     machine = core_machine_of(machine_object, state);
     request.seed = seed;
     request.with_caches = with_caches != 0;
+    request.with_timeline = with_timeline != 0;
     if (machine == NULL || (list = PySequence_List(pairs)) == NULL)
         return NULL;
     parameters = core_parse_parameters(list, &request.parameter_count);
     if (parameters != NULL && core_workload_parse(workload, state, &meant) == 0) {
         request.parameters = parameters;
         request.workload = meant.workload;
-        row = core_run_request(state, machine, policy, options, progress, &request, NULL);
+        row =
+            core_run_request(state, machine, policy, options, progress, &request, NULL);
         core_workload_free(&meant);
     }
     free(parameters);
@@ -135,13 +138,15 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
     struct sq_trace *trace;
     const char *policy;
     unsigned long long seed;
-    int with_caches = 0;
+    int with_caches = 0, with_timeline = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOK|Op:replay", &machine_object, &policy, &options,
-                          &trace_object, &seed, &progress, &with_caches))
+    if (!PyArg_ParseTuple(args, "OsOOK|Opp:replay", &machine_object, &policy, &options,
+                          &trace_object, &seed, &progress, &with_caches,
+                          &with_timeline))
         return NULL;
     request.seed = seed;
     request.with_caches = with_caches != 0;
+    request.with_timeline = with_timeline != 0;
     machine = core_machine_of(machine_object, state);
     trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
     if (trace == NULL)
@@ -154,10 +159,10 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
 static PyMethodDef run_functions[] = {
     {"run", core_run, METH_VARARGS,
      "(machine, policy, options, workload, parameters, seed, progress=None, "
-     "with_caches=False) -> JSON"},
+     "with_caches=False, with_timeline=False) -> JSON"},
     {"replay", core_replay, METH_VARARGS,
-     "(machine, policy, options, trace, seed, progress=None, with_caches=False) "
-     "-> JSON"},
+     "(machine, policy, options, trace, seed, progress=None, with_caches=False, "
+     "with_timeline=False) -> JSON"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -470,11 +470,22 @@ static void env_watch_window(sq_task *task, uint64_t operations)
     }
 }
 
+/* A simulated run is looked at where its clock has come to the next point. */
+static void env_sample(sq_task *task)
+{
+    struct sq_runner *runner = env_of(task)->runner;
+    uint64_t now_ns = env_now_ns(task);
+    if (now_ns >= runner->sample_at_ns)
+        runner->sample(runner, now_ns);
+}
+
 static void env_progress(sq_task *task, uint64_t operations)
 {
     sq_cpu *cpu = sq_task_step_blocking(task);
     uint64_t *done = &env_of(task)->cpus[cpu->index].operations;
     __atomic_store_n(done, *done + operations, __ATOMIC_RELAXED);
+    if (env_of(task)->runner->sample != NULL)
+        env_sample(task);
     if (env_of(task)->warmup_operations + env_of(task)->measure_operations > 0)
         env_watch_window(task, operations);
 }
@@ -638,10 +649,11 @@ static int env_set_memory_policy(struct env_run *run, struct sq_error *error)
     uint32_t all = (1u << node_count) - 1;
     int64_t nodes = runner->run_values[SQ_RUN_memory_nodes];
     if (nodes > (int64_t)all)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "memory_nodes is %lld: accepted are 0 to %u, a bit for each "
-                            "of the machine's %u nodes",
-                            (long long)nodes, all, node_count);
+        return sq_error_set(
+            error, SQ_E_PARAMETER,
+            "memory_nodes is %lld: accepted are 0 to %u, a bit for each "
+            "of the machine's %u nodes",
+            (long long)nodes, all, node_count);
     run->memory_policy.mode =
         (enum sq_memory_mode)runner->run_values[SQ_RUN_memory_policy];
     run->memory_policy.nodes = nodes == 0 ? all : (uint32_t)nodes;
@@ -724,7 +736,8 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
     code = env_set_memory_policy(run, error);
     cpu = ops->cpu_enter(runner->machine, 0);
     if (code == SQ_OK)
-        code = sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
+        code =
+            sq_task_create(cpu, run->sched, env_first_main, run, run, 0, false, error);
     ops->cpu_leave(cpu);
     if (code == SQ_OK)
         code = sq_sched_run(run->sched, env_tick, run, error);

@@ -72,6 +72,10 @@ struct sq_runner {
      * 0 to 1; true: stop. */
     bool (*tick)(void *argument, double share);
     void *tick_argument;
+    /* A simulated run: called by a task that tells its progress, when its clock has
+     * passed `sample_at_ns`. NULL: never. */
+    void (*sample)(struct sq_runner *runner, uint64_t now_ns);
+    uint64_t sample_at_ns;
     /* -- found -- */
     /* Called where measuring begins and where it ends, by the task that gets there. */
     void (*mark)(struct sq_runner *runner, bool is_end);

@@ -135,6 +135,14 @@ def test_an_unknown_name_lists_the_known_ones_closest_first(name):
     assert known[0] == closest
 
 
+def test_a_word_of_a_workload_may_be_given_by_its_number():
+    by_number = find_workload("tcp_rr", placement=1)
+
+    assert by_number.parameters["placement"] == "client-server"
+    with pytest.raises(slabq.ParameterError, match="placement is 2"):
+        find_workload("tcp_rr", placement=2)
+
+
 def test_closest_first_keeps_every_name():
     names = ["slab", "slub", "slub+q", "sheaves"]
 

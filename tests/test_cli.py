@@ -165,7 +165,7 @@ def test_an_empty_script_prints_nothing(slabq_command):
 
 
 def test_a_closed_output_is_told_in_one_line():
-    command = f"{sys.executable} -m slabq policies >&-"
+    command = f"{sys.executable} -P -m slabq policies >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
 
     assert done.returncode == 2
@@ -173,7 +173,7 @@ def test_a_closed_output_is_told_in_one_line():
 
 
 def test_a_closed_standard_error_changes_no_status():
-    command = f"{sys.executable} -m slabq polices 2>&-"
+    command = f"{sys.executable} -P -m slabq polices 2>&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -21,7 +21,7 @@ SAYS = {
     ("double", "check"): "objects as handed out|no object of the slab",
     ("miscounted", "check"): "there are|not the length|does not add up",
     ("misplaced", "check"): "is listed on node|leads astray|does not add up",
-    ("elsewhere", "state machine"): "has memory, the object is on node",
+    # The state machine may meet another consequence of that defect first.
     ("elsewhere", "campaign"): "has memory, the object is on node",
 }
 

@@ -411,9 +411,13 @@ class Model:
     def take(self, addresses: list[int], number: int) -> int:
         """Take a live object out of the model; it must hold what was written."""
         number %= len(addresses)
+        self.require_stamp(addresses[number])
+        return self.forget(addresses, number)
+
+    def forget(self, addresses: list[int], number: int) -> int:
+        """Take an object out of the model, whatever it holds."""
         addresses[number], addresses[-1] = addresses[-1], addresses[number]
         address = addresses.pop()
-        self.require_stamp(address)
         del self.stamps[address]
         self.freed = [*self.freed[1 - FREED_MAX :], address]
         return address
@@ -476,9 +480,10 @@ class Model:
     def is_reported(self, free: Any, address: int) -> bool:
         """A wrong free must be refused: by the call, or by the report of a debug cache.
 
-        The second as the kernel does it: a line of text, and the object stays.
+        The second as the kernel does it: a line of text, a call that is counted, and
+        the object stays; but an object of another cache goes back to that one.
         """
-        before = self.allocator.reports()[3]
+        before, live = self.allocator.reports()[3], self.allocator.live_count()
         try:
             free(0, address)
         except CorruptionError:
@@ -487,6 +492,11 @@ class Model:
             self.allocator.reports()[3] > before,
             f"{free.__name__}(0, {address}) was neither refused nor reported",
         )
+        self.counts_calls = [False] * len(self.counts_calls)
+        if self.allocator.live_count() < live:
+            owners = [row for row in self.held if address in row]
+            require(owners != [], f"{address:#x} was freed and is nobody's")
+            self.forget(owners[0], owners[0].index(address))
         return True
 
     def require_calls(self, cache: int) -> None:

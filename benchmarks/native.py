@@ -8,7 +8,6 @@ Debian packages (benchmarks/install_peers.sh); one that is missing is said to be
 """
 
 import argparse
-import glob
 import json
 import os
 import random
@@ -23,22 +22,27 @@ CSRC = HERE.parent / "csrc"
 PATTERNS = ("pair", "batch", "handoff", "churn")
 PEERS = {"jemalloc": "jemalloc", "mimalloc": "mimalloc", "tcmalloc": "tcmalloc_minimal"}
 POLICIES = ("slab", "slub", "slub+q", "sheaves")
-# What a policy needs of the core: no workloads, no Python.
-SOURCES = ("base/*.c", "machine/*.c", "unit/*.c", "experiment/heap.c")
-# Compiled through unit/, or only with workloads.
-LEFT_OUT = {"pages.c", "sched.c", "sched_sim.c"}
-LEFT_OUT |= {
-    f"{name}_{m}.c" for name in ("sched", "workload") for m in ("native", "sim")
-}
+# Everything below the Python folder; what is compiled through unit/ is left out.
+FOLDERS = ("base", "machine", "unit", "workload", "trace", "experiment")
+LEFT_OUT = {"pages.c", "sched.c", "sched_sim.c", "env.c", "channel.c", "sync.c"}
 
 
 def build(folder: str) -> str:
     """Compile the driver as setup.py compiles the extension; return its path."""
     program = os.path.join(folder, "native_driver")
-    found = [Path(path) for part in SOURCES for path in glob.glob(str(CSRC / part))]
-    sources = [str(path) for path in found if path.name not in LEFT_OUT]
+    found = [path for folder in FOLDERS for path in (CSRC / folder).glob("*.c")]
+    sources = [
+        str(path)
+        for path in found
+        if path.parent.name == "unit" or path.name not in LEFT_OUT
+    ]
     command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2"]
-    command += [f"-I{CSRC}", str(HERE / "native_driver.c"), *sources]
+    command += [
+        f"-I{CSRC}",
+        f"-I{CSRC}/include",
+        str(HERE / "native_driver.c"),
+        *sources,
+    ]
     subprocess.run([*command, "-pthread", "-lm", "-o", program], check=True)
     return program
 

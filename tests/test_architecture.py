@@ -153,6 +153,7 @@ LAYERS = [
         "machine",
         "memory_policy",
         "policy",
+        "processes",
         "published",
         "trace",
         "workload",

@@ -158,7 +158,7 @@ LAYERS = [
         "trace",
         "workload",
     },
-    {"cache_record", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
+    {"cache_record", "sheaf", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
     {"calibration", "calibration_costs", "calibration_host", "recording"},
     {"result"},

@@ -304,6 +304,19 @@ def test_a_traced_cache_tells_every_call():
     ]
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 8])
+def test_objects_smaller_than_a_pointer_keep_it_out_of_their_red_zone(allocator, size):
+    cache = allocator.create_cache("tiny", size, red_zone=True, consistency_checks=True)
+    live = cache.alloc_bulk(20)
+    for address in live:
+        allocator.write(address, bytes(size))
+    cache.free_bulk(live)
+    allocator.check()
+
+    assert cache.validate() == []
+    assert allocator.reports == []
+
+
 # -- slub_debug= ----------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "names"),

@@ -123,9 +123,12 @@ static int cache_make(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *sp
 }
 
 /* Flags that the boot text gives a cache; no letters stand for all that there are. */
-static uint32_t heap_debug_flags(const sq_heap *heap, const char *name)
+static uint32_t heap_debug_flags(const sq_heap *heap, const struct sq_cache_spec *spec)
 {
-    return (uint32_t)sq_debug_flags(heap->debug, name) & heap->ops->debug_flags;
+    const sq_policy_ops *ops = heap->ops;
+    uint32_t flags =
+        (uint32_t)sq_debug_flags(heap->debug, spec->name) & ops->debug_flags;
+    return ops->boot_debug_flags == NULL ? flags : ops->boot_debug_flags(spec, flags);
 }
 
 int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
@@ -135,7 +138,7 @@ int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec 
     int status = spec_check(spec, error);
     if (status != SQ_OK)
         return status;
-    own.flags |= heap_debug_flags(heap, spec->name);
+    own.flags |= heap_debug_flags(heap, spec);
     if (own.pattern != NULL)
         own.constructor = cache_write_pattern;
     *result = NULL;
@@ -211,7 +214,7 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
         (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
                        (unsigned long long)sizes[i]);
-        spec.flags |= heap_debug_flags(heap, name);
+        spec.flags |= heap_debug_flags(heap, &spec);
         status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)
             return status;

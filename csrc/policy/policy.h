@@ -304,6 +304,8 @@ struct sq_policy_ops {
      * wrong is reported and put right. NULL: the policy has no debug caches. */
     void (*validate)(sq_cpu *cpu, sq_cache *cache);
     uint32_t debug_flags; /* SQ_CACHE_* of debugging that its caches may have */
+    /* Those of `flags` that the boot text gives such a cache. NULL: all. */
+    uint32_t (*boot_debug_flags)(const struct sq_cache_spec *spec, uint32_t flags);
     /* May these bytes of a slab of a debug cache be overwritten, so that it is found?
      * What leads from slab to slab may not. NULL: all may. */
     bool (*may_corrupt)(sq_cache *cache, struct sq_page *page, const char *place,

@@ -528,6 +528,7 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slab) = {
     .check = slab_check,
     .validate = slab_validate,
     .debug_flags = SLAB_DEBUG_FLAGS,
+    .boot_debug_flags = slab_boot_debug_flags,
     .may_corrupt = slab_may_corrupt,
     .locate = slab_locate,
     .usage = slab_usage,

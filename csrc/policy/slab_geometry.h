@@ -64,6 +64,16 @@ static uint32_t slab_debug_align(const struct slab_plan *plan, uint32_t align,
     return align;
 }
 
+/* ops->boot_debug_flags: CONFIG_DEBUG_SLAB gives no words to a page or more if they would
+ * take the object past a power of two. */
+static uint32_t slab_boot_debug_flags(const struct sq_cache_spec *spec, uint32_t flags)
+{
+    if (spec->size >= SQ_PAGE_SIZE &&
+        sq_fls(spec->size - 1) != sq_fls(spec->size - 1 + 3 * WORD_BYTES))
+        flags &= ~(uint32_t)(SQ_CACHE_RED_ZONE | SQ_CACHE_STORE_USER);
+    return flags;
+}
+
 /* Bytes that the red words and the user word add to an object. */
 static uint32_t slab_debug_bytes(uint32_t debug_flags)
 {

@@ -64,17 +64,16 @@ class Leaks(int):
 # What a policy makes no difference for is refused rather than ignored.
 _SLAB_DEBUG = ("red_zone", "poison", "store_user")
 _SLUB_DEBUG = (*_SLAB_DEBUG, "consistency_checks", "trace")
-_DEBUG_OF_POLICY = {"slab": _SLAB_DEBUG, "slub": _SLUB_DEBUG, "sheaves": _SLUB_DEBUG}
 
 
 def flag_bits(policy: Policy, **switches: bool) -> int:
     """Return the flags that are on, as the core numbers them."""
-    known = _DEBUG_OF_POLICY.get(policy.name, ())
+    known = _SLAB_DEBUG if policy.name == "slab" else _SLUB_DEBUG
     for name in _SLUB_DEBUG:
         if switches.get(name) and name not in known:
-            accepted = f"{', '.join(known)} of a cache" if known else "no debug flag"
             raise ParameterError(
-                f"{name} is True with policy {policy.name}: accepted is {accepted}"
+                f"{name} is True with policy {policy.name}: accepted are "
+                f"{', '.join(known)}"
             )
     return sum(int(_Flag[name.upper()]) for name, on in switches.items() if on)
 

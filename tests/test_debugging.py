@@ -341,12 +341,6 @@ def test_other_boot_flags_are_refused(text):
         make_allocator(debug=text)
 
 
-def test_a_policy_without_debug_caches_refuses_boot_flags():
-    machine = slabq.Machine(cpus=1, node_bytes=64 * MIB)
-    with pytest.raises(slabq.ParameterError, match="no debug caches"):
-        slabq.Allocator("slub+q", machine=machine, debug="F")
-
-
 def test_only_debug_caches_can_be_corrupted(allocator):
     cache = allocator.create_cache("plain", 64)
     address = cache.alloc()

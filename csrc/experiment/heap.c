@@ -272,10 +272,6 @@ static int debug_check(const sq_policy_ops *ops, const char *debug,
     size_t length = debug == NULL ? 0 : strlen(debug);
     int64_t flags = length == 0 ? 0 : sq_debug_letters(debug);
     char letters[8];
-    if (length > 0 && ops->debug_flags == 0)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "debug is %.60s: policy %s has no debug caches", debug,
-                            ops->name);
     if (length >= sizeof(((sq_heap *)0)->debug) || flags < 0 ||
         (flags & ~(int64_t)ops->debug_flags) != 0)
         return sq_error_set(error, SQ_E_PARAMETER,

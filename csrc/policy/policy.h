@@ -301,7 +301,7 @@ struct sq_policy_ops {
      * a message that says where. Counts that must add up are added up. */
     int (*check)(sq_cpu *cpu, sq_cache *cache, struct sq_error *error);
     /* The kernel's validate: look at the bytes of every object of a debug cache; what is
-     * wrong is reported and put right. NULL: the policy has no debug caches. */
+     * wrong is reported and put right. */
     void (*validate)(sq_cpu *cpu, sq_cache *cache);
     uint32_t debug_flags; /* SQ_CACHE_* of debugging that its caches may have */
     /* Those of `flags` that the boot text gives such a cache. NULL: all. */
@@ -340,7 +340,8 @@ struct sq_policy_ops {
 /* ---- the heap (experiment/heap.c) ---- */
 
 /* Make a heap of `ops` with `options` and its kmalloc caches. `cpu` runs the making. */
-/* With `debug` (or NULL): debug flags of its caches, as the boot parameter slub_debug=. */
+/* With `debug` (or NULL): debug flags of its caches, as the boot parameter slub_debug=;
+ * letters that the policy does not have are refused. */
 int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
                          const struct sq_options *options, const char *debug,
                          sq_heap **heap, struct sq_error *error);

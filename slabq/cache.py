@@ -64,17 +64,18 @@ class Leaks(int):
 
 
 # What a policy makes no difference for is refused rather than ignored.
-_DEBUG_FLAGS = ("red_zone", "poison", "store_user", "consistency_checks", "trace")
-_DEBUG_POLICIES = ("slub", "sheaves")
+_SLAB_DEBUG = ("red_zone", "poison", "store_user")
+_SLUB_DEBUG = (*_SLAB_DEBUG, "consistency_checks", "trace")
 
 
 def flag_bits(policy: Policy, **switches: bool) -> int:
     """Return the flags that are on, as the core numbers them."""
-    for name in _DEBUG_FLAGS:
-        if switches.get(name) and policy.name not in _DEBUG_POLICIES:
+    known = _SLAB_DEBUG if policy.name == "slab" else _SLUB_DEBUG
+    for name in _SLUB_DEBUG:
+        if switches.get(name) and name not in known:
             raise ParameterError(
-                f"{name} is True with policy {policy.name}: accepted is False, only "
-                f"{' and '.join(_DEBUG_POLICIES)} have it"
+                f"{name} is True with policy {policy.name}: accepted are "
+                f"{', '.join(known)}"
             )
     return sum(int(_Flag[name.upper()]) for name, on in switches.items() if on)
 

@@ -318,7 +318,7 @@ class Slab(Policy):
         cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
         freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
         shared_touched, destroy_after_batch, free_limit_first, freelist_random,
-        slab_nomerge, kmalloc_nomerge.
+        debug_keeps_align, report_form, slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
     Raises
@@ -353,6 +353,8 @@ class Slab(Policy):
     destroy_after_batch: bool | None = None
     free_limit_first: bool | None = None
     freelist_random: bool | None = None
+    debug_keeps_align: bool | None = None
+    report_form: bool | None = None
     slab_nomerge: bool | None = None
     kmalloc_nomerge: bool | None = None
 

@@ -304,6 +304,19 @@ def test_a_traced_cache_tells_every_call():
     ]
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 8])
+def test_objects_smaller_than_a_pointer_keep_it_out_of_their_red_zone(allocator, size):
+    cache = allocator.create_cache("tiny", size, red_zone=True, consistency_checks=True)
+    live = cache.alloc_bulk(20)
+    for address in live:
+        allocator.write(address, bytes(size))
+    cache.free_bulk(live)
+    allocator.check()
+
+    assert cache.validate() == []
+    assert allocator.reports == []
+
+
 # -- slub_debug= ----------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "names"),
@@ -326,12 +339,6 @@ def test_boot_flags_meet_the_caches_they_name(text, names):
 def test_other_boot_flags_are_refused(text):
     with pytest.raises(slabq.ParameterError, match="debug is"):
         make_allocator(debug=text)
-
-
-def test_a_policy_without_debug_caches_refuses_boot_flags():
-    machine = slabq.Machine(cpus=1, node_bytes=64 * MIB)
-    with pytest.raises(slabq.ParameterError, match="no debug caches"):
-        slabq.Allocator("slub+q", machine=machine, debug="F")
 
 
 def test_only_debug_caches_can_be_corrupted(allocator):

@@ -122,6 +122,15 @@ static int cache_make(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *sp
     return SQ_OK;
 }
 
+/* Flags that the boot text gives a cache; no letters stand for all that there are. */
+static uint32_t heap_debug_flags(const sq_heap *heap, const struct sq_cache_spec *spec)
+{
+    const sq_policy_ops *ops = heap->ops;
+    uint32_t flags =
+        (uint32_t)sq_debug_flags(heap->debug, spec->name) & ops->debug_flags;
+    return ops->boot_debug_flags == NULL ? flags : ops->boot_debug_flags(spec, flags);
+}
+
 int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec *spec,
                          sq_cache **result, struct sq_error *error)
 {
@@ -129,7 +138,7 @@ int sq_heap_create_cache(sq_cpu *cpu, sq_heap *heap, const struct sq_cache_spec 
     int status = spec_check(spec, error);
     if (status != SQ_OK)
         return status;
-    own.flags |= (uint32_t)sq_debug_flags(heap->debug, spec->name);
+    own.flags |= heap_debug_flags(heap, spec);
     if (own.pattern != NULL)
         own.constructor = cache_write_pattern;
     *result = NULL;
@@ -205,7 +214,7 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
         (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
                        (unsigned long long)sizes[i]);
-        spec.flags |= (uint32_t)sq_debug_flags(heap->debug, name);
+        spec.flags |= heap_debug_flags(heap, &spec);
         status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)
             return status;
@@ -241,20 +250,35 @@ void *sq_heap_krealloc(sq_cpu *cpu, sq_heap *heap, void *memory, size_t size, in
 
 /* ---- heaps ---- */
 
+/* The letters of these flags, in the kernel's order. */
+static const char *debug_letters_of(uint32_t flags, char letters[8])
+{
+    static const char all[] = "FZPUT";
+    static const uint32_t flag[] = {SQ_CACHE_CONSISTENCY_CHECKS, SQ_CACHE_RED_ZONE,
+                                    SQ_CACHE_POISON, SQ_CACHE_STORE_USER,
+                                    SQ_CACHE_TRACE};
+    size_t count = 0;
+    for (size_t i = 0; i < SQ_ARRAY_COUNT(flag); i++)
+        if (flags & flag[i])
+            letters[count++] = all[i];
+    letters[count] = '\0';
+    return letters;
+}
+
+/* Are these boot flags that caches of the policy may have? */
 static int debug_check(const sq_policy_ops *ops, const char *debug,
                        struct sq_error *error)
 {
     size_t length = debug == NULL ? 0 : strlen(debug);
-    if (length > 0 && ops->validate == NULL)
+    int64_t flags = length == 0 ? 0 : sq_debug_letters(debug);
+    char letters[8];
+    if (length >= sizeof(((sq_heap *)0)->debug) || flags < 0 ||
+        (flags & ~(int64_t)ops->debug_flags) != 0)
         return sq_error_set(error, SQ_E_PARAMETER,
-                            "debug is %.60s: policy %s has no debug caches", debug,
-                            ops->name);
-    if (length >= sizeof(((sq_heap *)0)->debug) ||
-        (length > 0 && sq_debug_flags(debug, "") < 0))
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "debug is %.60s: accepted are letters of FZPUT, then after "
-                            "commas names of caches, up to %zu bytes",
-                            debug, sizeof(((sq_heap *)0)->debug) - 1);
+                            "debug is %.60s: accepted are letters of %s for policy %s, "
+                            "then after commas names of caches, up to %zu bytes",
+                            debug, debug_letters_of(ops->debug_flags, letters), ops->name,
+                            sizeof(((sq_heap *)0)->debug) - 1);
     return SQ_OK;
 }
 

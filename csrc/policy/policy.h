@@ -273,8 +273,10 @@ struct sq_policy_ops {
                          void **objects);
     void (*free_bulk)(sq_cpu *cpu, sq_cache *cache, size_t count, void **objects);
     /* As free, for an address that nobody vouches for but that lies in the machine's
-     * memory: what may not be freed is reported and stays. NULL: the policy cannot. */
-    void (*free_checked)(sq_cpu *cpu, sq_cache *cache, void *object);
+     * memory: what may not be freed is reported and stays. `is_owned`: it was handed out
+     * to somebody, by this cache or another. False: nothing was done, the policy sees
+     * nothing wrong with an address that nobody has. NULL: the policy cannot. */
+    bool (*free_checked)(sq_cpu *cpu, sq_cache *cache, void *object, bool is_owned);
     /* Prefilled sheaves, 6.18; NULL: the policy has none. A sheaf with at least `count`
      * objects (kmem_cache_prefill_sheaf), or NULL if there is no memory. */
     struct sq_sheaf *(*sheaf_prefill)(sq_cpu *cpu, sq_cache *cache, uint32_t flags,
@@ -299,8 +301,15 @@ struct sq_policy_ops {
      * a message that says where. Counts that must add up are added up. */
     int (*check)(sq_cpu *cpu, sq_cache *cache, struct sq_error *error);
     /* The kernel's validate: look at the bytes of every object of a debug cache; what is
-     * wrong is reported and put right. NULL: the policy has no debug caches. */
+     * wrong is reported and put right. */
     void (*validate)(sq_cpu *cpu, sq_cache *cache);
+    uint32_t debug_flags; /* SQ_CACHE_* of debugging that its caches may have */
+    /* Those of `flags` that the boot text gives such a cache. NULL: all. */
+    uint32_t (*boot_debug_flags)(const struct sq_cache_spec *spec, uint32_t flags);
+    /* May these bytes of a slab of a debug cache be overwritten, so that it is found?
+     * What leads from slab to slab may not. NULL: all may. */
+    bool (*may_corrupt)(sq_cache *cache, struct sq_page *page, const char *place,
+                        size_t bytes);
     /* True and `place` filled if `object` is the start of an object of `cache`. */
     bool (*locate)(sq_cache *cache, const void *object, struct sq_object_place *place);
     void (*usage)(sq_cpu *cpu, sq_cache *cache, struct sq_cache_usage *usage);
@@ -331,7 +340,8 @@ struct sq_policy_ops {
 /* ---- the heap (experiment/heap.c) ---- */
 
 /* Make a heap of `ops` with `options` and its kmalloc caches. `cpu` runs the making. */
-/* With `debug` (or NULL): debug flags of its caches, as the boot parameter slub_debug=. */
+/* With `debug` (or NULL): debug flags of its caches, as the boot parameter slub_debug=;
+ * letters that the policy does not have are refused. */
 int sq_heap_create_debug(sq_cpu *cpu, const sq_policy_ops *ops,
                          const struct sq_options *options, const char *debug,
                          sq_heap **heap, struct sq_error *error);

@@ -75,5 +75,7 @@ void sq_report_refuse(struct sq_reports *reports, void *object);
  * for any rest; parts are separated by semicolons. -1: it is not such a text.
  */
 int64_t sq_debug_flags(const char *boot, const char *name);
+/* The flags of all letters of such a text. */
+int64_t sq_debug_letters(const char *boot);
 
 #endif

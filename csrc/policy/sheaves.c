@@ -312,6 +312,7 @@ SQ_POLICY(sheaves) = {
     .cache_of_page = kmalloc_cache_of_page,
     .check = sheaves_check,
     .validate = slub_validate,
+    .debug_flags = SLUB_DEBUG_FLAGS,
     .locate = slub_locate,
     .usage = sheaves_usage,
     .describe = sheaves_describe,

@@ -31,8 +31,8 @@
  *
  * Releases: oracles of 2.6.25, 2.6.35 and 6.1; what lies between is chosen by options
  * (slab_options.h), each read by one small function. Departures:
- *   - CONFIG_DEBUG_SLAB is off: red zones, poison and user tracking are ignored, as
- *     a kernel without it ignores them. STATS are on; they cost no lock.
+ *   - Caches have the debugging that they ask for (slab_debug.h); CONFIG_DEBUG_SLAB gives
+ *     it to all of them, and bounds every CPU's array. STATS are on; they cost no lock.
  *   - No cpusets or reserves for memory pressure; memory policies are applied before a
  *     call comes here (policy/memory_policy.h).
  *   - 2.6 frees management outside the slab while it holds the list_lock. Here it is
@@ -273,24 +273,24 @@ static void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
 SLAB_SLOW void *slab_alloc_miss(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
                                 uint32_t flags)
 {
-    void *object = slab_alloc_slow(cpu, cache, node, flags);
+    void *slot = slab_alloc_slow(cpu, cache, node, flags);
     sq_scope_leave(cpu, SLAB_ALLOC);
     sq_irq_restore(cpu);
-    return object;
+    return slot == NULL ? NULL : slab_hand_out(cpu, cache, slot);
 }
 
 /* ops->alloc */
 static void *slab_alloc(sq_cpu *cpu, sq_cache *base, int32_t node, uint32_t flags)
 {
-    void *object;
+    void *slot;
     sq_irq_save(cpu);
     sq_scope_enter(cpu, SLAB_ALLOC);
-    object = slab_alloc_hit(cpu, slab_cache_of(base), node);
-    if (object == NULL)
+    slot = slab_alloc_hit(cpu, slab_cache_of(base), node);
+    if (slot == NULL)
         return slab_alloc_miss(cpu, slab_cache_of(base), node, flags);
     sq_scope_leave(cpu, SLAB_ALLOC);
     sq_irq_restore(cpu);
-    return object;
+    return slab_hand_out(cpu, slab_cache_of(base), slot);
 }
 
 /* ---- freeing ---- */
@@ -428,7 +428,9 @@ static void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object)
 /* The rest of slab_free, apart so that a hit on one node needs no stack. */
 SLAB_SLOW void slab_free_rest(sq_cpu *cpu, struct slab_cache *cache, void *object)
 {
-    slab_free_any(cpu, cache, object);
+    void *slot = slab_take_back(cpu, cache, object);
+    if (slot != NULL)
+        slab_free_any(cpu, cache, slot);
     sq_scope_leave(cpu, SLAB_FREE);
     sq_irq_restore(cpu);
 }
@@ -439,7 +441,7 @@ static void slab_free(sq_cpu *cpu, sq_cache *base, void *object)
     struct slab_cache *cache = slab_cache_of(base);
     sq_irq_save(cpu);
     sq_scope_enter(cpu, SLAB_FREE);
-    if (cache->has_nodes || !slab_free_hit(cpu, cache, object)) {
+    if (!cache->frees_plainly || !slab_free_hit(cpu, cache, object)) {
         slab_free_rest(cpu, cache, object);
         return;
     }
@@ -452,9 +454,13 @@ static void slab_free(sq_cpu *cpu, sq_cache *base, void *object)
 /* ops->free_bulk */
 static void slab_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **objects)
 {
+    struct slab_cache *cache = slab_cache_of(base);
     sq_irq_save(cpu);
-    for (size_t i = 0; i < count; i++)
-        slab_free_one(cpu, slab_cache_of(base), objects[i]);
+    for (size_t i = 0; i < count; i++) {
+        void *slot = slab_take_back(cpu, cache, objects[i]);
+        if (slot != NULL)
+            slab_free_one(cpu, cache, slot);
+    }
     sq_irq_restore(cpu);
 }
 
@@ -470,6 +476,8 @@ static size_t slab_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
         got++;
     for (size_t i = 0; got < count && i < got; i++)
         slab_free_one(cpu, cache, objects[i]);
+    for (size_t i = 0; got == count && i < count; i++)
+        objects[i] = slab_hand_out(cpu, cache, objects[i]);
     sq_irq_restore(cpu);
     return got < count ? 0 : count;
 }
@@ -482,6 +490,7 @@ static size_t slab_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
 #include "policy/slab_control.h"
 #include "policy/slab_check.h"
 #include "policy/slab_dump.h"
+#include "policy/slab_validate.h"
 
 static const struct sq_counter_name slab_counter_names[SLAB_COUNTER_COUNT] = {
 #define SLAB_COUNTER_NAME(id, name, help) {name, help},
@@ -511,11 +520,16 @@ const sq_policy_ops SQ_ON_MACHINE(sq_slab) = {
     .free = slab_free,
     .alloc_bulk = slab_alloc_bulk,
     .free_bulk = slab_free_bulk,
+    .free_checked = slab_free_checked,
     .kmalloc = kmalloc_alloc,
     .kfree = kmalloc_free,
     .ksize = kmalloc_usable_size,
     .cache_of_page = kmalloc_cache_of_page,
     .check = slab_check,
+    .validate = slab_validate,
+    .debug_flags = SLAB_DEBUG_FLAGS,
+    .boot_debug_flags = slab_boot_debug_flags,
+    .may_corrupt = slab_may_corrupt,
     .locate = slab_locate,
     .usage = slab_usage,
     .describe = slab_describe,

@@ -13,6 +13,8 @@
 #define BUFCTL_END       0xffffffffu
 #define BUFCTL_BYTES     4u
 #define DESCRIPTOR_BYTES 48u
+#define SLAB_DEBUG_FLAGS (SQ_CACHE_RED_ZONE | SQ_CACHE_POISON | SQ_CACHE_STORE_USER)
+#define SLAB_DEBUG_LIMIT 32u /* objects of a CPU's array of a debug cache */
 
 /* Counted by each CPU; the kernel's STATS of the same names. */
 #define SLAB_COUNTERS(X)                                                               \
@@ -67,6 +69,8 @@ struct slab_geometry {
         management_bytes; /* of one slab (kernel: slab_size, later freelist_size) */
     enum slab_placement placement;
     sq_cache *management_cache; /* SLAB_OFF only */
+    uint32_t debug_flags;       /* SLAB_DEBUG_FLAGS that such a cache has */
+    uint32_t object_offset;     /* of the object in its slot, see slab_object.h */
 };
 
 /* What /proc/slabinfo can change. */
@@ -98,6 +102,7 @@ struct slab_cache {
     struct slab_geometry geometry;
     uint32_t reciprocal; /* of the size, see slab_index_of */
     bool has_nodes;      /* more than one node: a free asks whose object it is */
+    bool frees_plainly;  /* neither that nor debugging: a free asks nothing */
     bool has_aliens;
     /* rules of the release, see slab_options.h */
     bool is_classic;   /* not freelist_index_stack */
@@ -112,6 +117,7 @@ struct slab_cache {
     struct slab_tunables tunables;
     uint8_t *random_order; /* constant: of a new slab's objects; NULL: ascending */
     uint64_t *check_bits; /* one an object of a slab, for slab_check */
+    bool holds_management; /* objects of it describe slabs of other caches */
     /* -- statistics of all CPUs, relaxed -- */
     uint64_t num_active, high_mark, max_freeable;
 };

@@ -106,6 +106,7 @@ static void slab_set_rules(struct slab_cache *cache)
     cache->alien_limit = slab_alien_limit(options, cache->tunables.limit);
     cache->has_nodes = cache->base.heap->machine->topology.node_count > 1;
     cache->has_aliens = slab_wants_aliens(cache->base.heap);
+    cache->frees_plainly = !cache->has_nodes && !cache->base.is_debug;
 }
 
 /* The reap node is a matter of the CPU in the kernel: a new cache joins the last one
@@ -126,7 +127,6 @@ static void slab_set_reap_nodes(struct slab_cache *cache)
 
 static void slab_cache_release(sq_cpu *cpu, sq_cache *base);
 
-/* ops->cache_init */
 /* A random permutation of the objects of a slab, after Fisher and Yates. False: no
  * memory. */
 static bool slab_make_random_order(sq_cpu *cpu, struct slab_cache *cache)
@@ -149,6 +149,20 @@ static bool slab_make_random_order(sq_cpu *cpu, struct slab_cache *cache)
     return true;
 }
 
+/* What of the flags that were asked for the cache has; a double free shows in red words
+ * only. */
+static void slab_set_debugging(struct slab_cache *cache)
+{
+    sq_cache *base = &cache->base;
+    sq_cache *lender = cache->geometry.management_cache;
+    base->flags = (base->flags & ~(uint32_t)SLAB_DEBUG_FLAGS) | cache->geometry.debug_flags;
+    base->is_debug = cache->geometry.debug_flags != 0;
+    base->checks_frees = slab_has(cache, SQ_CACHE_RED_ZONE);
+    if (lender != NULL)
+        slab_cache_of(lender)->holds_management = true;
+}
+
+/* ops->cache_init */
 static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
                            const struct sq_cache_spec *spec, struct sq_error *error)
 {
@@ -162,8 +176,9 @@ static int slab_cache_init(sq_cpu *cpu, sq_cache *base,
     base->align = cache->geometry.align;
     base->order = cache->geometry.order;
     base->slab_object_count = cache->geometry.object_count;
+    slab_set_debugging(cache);
     cache->reciprocal = slab_reciprocal(base->size);
-    cache->tunables = slab_tunables_for(base->heap, base->size);
+    cache->tunables = slab_tunables_for(base->heap, &cache->geometry);
     slab_set_rules(cache);
     slab_set_reap_nodes(cache);
     cache->check_bits =

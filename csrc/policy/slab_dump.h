@@ -7,12 +7,14 @@
 
 #include "policy/slab_check.h"
 
-/* ops->locate */
+/* ops->locate: an object, which is not a slot if there are red zones. */
 static bool slab_locate(sq_cache *base, const void *object,
                         struct sq_object_place *place)
 {
-    struct sq_page *page =
-        slab_page_of_object(slab_cache_of(base), object, &place->index);
+    struct slab_cache *cache = slab_cache_of(base);
+    const void *slot =
+        (const void *)((uintptr_t)object - cache->geometry.object_offset);
+    struct sq_page *page = slab_page_of_object(cache, slot, &place->index);
     if (page == NULL)
         return false;
     place->page = page;
@@ -73,6 +75,8 @@ static void json_geometry(struct sq_json *json, uint64_t object_size, bool is_cl
     sq_json_unsigned(json, "shared", tunables->shared);
     sq_json_unsigned(json, "colour", geometry->colour_count);
     sq_json_unsigned(json, "colour_off", geometry->colour_step);
+    if (geometry->debug_flags != 0)
+        sq_json_unsigned(json, "obj_offset", geometry->object_offset);
 }
 
 /* Members about the management data. */
@@ -100,7 +104,7 @@ static int slab_geometry_describe(const sq_heap *heap, const struct sq_cache_spe
     int status = slab_geometry_plan(heap, spec, &geometry, error);
     if (status != SQ_OK)
         return status;
-    tunables = slab_tunables_for(heap, geometry.size);
+    tunables = slab_tunables_for(heap, &geometry);
     json_geometry(json, is_classic ? 0 : spec->size, is_classic, &geometry, &tunables,
                   !is_classic);
     json_management(json, is_classic, &geometry);
@@ -148,12 +152,13 @@ static void json_entries(struct sq_json *json, struct slab_cache *cache,
 {
     sq_json_open_array(json, "entries");
     for (uint32_t i = 0; i < array->avail; i++) {
-        struct sq_object_place place;
-        if (!slab_locate(&cache->base, array->entry[i], &place))
+        uint32_t index;
+        struct sq_page *page = slab_page_of_object(cache, array->entry[i], &index);
+        if (page == NULL)
             continue; /* check() names it */
         sq_json_open_array(json, NULL);
-        sq_json_unsigned(json, NULL, place.serial);
-        sq_json_unsigned(json, NULL, place.index);
+        sq_json_unsigned(json, NULL, page->serial);
+        sq_json_unsigned(json, NULL, index);
         sq_json_close(json);
     }
     sq_json_close(json);

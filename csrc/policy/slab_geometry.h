@@ -42,6 +42,45 @@ static uint32_t slab_align(const struct sq_cache_spec *spec, uint32_t line)
     return (uint32_t)sq_max_u64(align, WORD_BYTES);
 }
 
+/*
+ * Debugging that a cache gets, and the alignment that it leaves. An object aligned to more
+ * than a word has no room for a red word before it: red zones and user words are dropped.
+ * Early releases let these take the place of HWCACHE_ALIGN, later ones do not. Objects
+ * under RCU may be read when they are free and are not poisoned, which the kernel does not
+ * even let be asked for.
+ */
+static uint32_t slab_debug_align(const struct slab_plan *plan, uint32_t align,
+                                 uint32_t *debug_flags)
+{
+    const uint32_t zones = SQ_CACHE_RED_ZONE | SQ_CACHE_STORE_USER;
+    uint32_t flags = plan->spec->flags & SLAB_DEBUG_FLAGS;
+    if (plan->spec->flags & SQ_CACHE_TYPESAFE_BY_RCU)
+        flags &= ~(uint32_t)SQ_CACHE_POISON;
+    if ((flags & zones) != 0 && !plan->heap->options.slab.debug_keeps_align)
+        align = (uint32_t)sq_max_u64(plan->spec->align, WORD_BYTES);
+    if (align > WORD_BYTES)
+        flags &= ~zones;
+    *debug_flags = flags;
+    return align;
+}
+
+/* ops->boot_debug_flags: CONFIG_DEBUG_SLAB gives no words to a page or more if they would
+ * take the object past a power of two. */
+static uint32_t slab_boot_debug_flags(const struct sq_cache_spec *spec, uint32_t flags)
+{
+    if (spec->size >= SQ_PAGE_SIZE &&
+        sq_fls(spec->size - 1) != sq_fls(spec->size - 1 + 3 * WORD_BYTES))
+        flags &= ~(uint32_t)(SQ_CACHE_RED_ZONE | SQ_CACHE_STORE_USER);
+    return flags;
+}
+
+/* Bytes that the red words and the user word add to an object. */
+static uint32_t slab_debug_bytes(uint32_t debug_flags)
+{
+    return ((debug_flags & SQ_CACHE_RED_ZONE) ? 2 * WORD_BYTES : 0) +
+           ((debug_flags & SQ_CACHE_STORE_USER) ? WORD_BYTES : 0);
+}
+
 /* The smallest kmalloc cache made so far that holds `bytes`, or NULL. */
 static sq_cache *kmalloc_cache_for(const sq_heap *heap, uint64_t bytes)
 {
@@ -113,7 +152,9 @@ static void classic_choose_order(struct slab_plan *plan, bool is_off)
 static void classic_plan(struct slab_plan *plan)
 {
     struct slab_geometry *geometry = &plan->geometry;
-    bool is_off = sq_align_up(plan->spec->size, WORD_BYTES) >= OFF_SLAB_SIZE_MIN;
+    bool is_off = sq_align_up(plan->spec->size, WORD_BYTES) +
+                      slab_debug_bytes(geometry->debug_flags) >=
+                  OFF_SLAB_SIZE_MIN;
     uint64_t management;
     classic_choose_order(plan, is_off);
     if (is_off) {
@@ -214,8 +255,12 @@ static int slab_geometry_plan(const sq_heap *heap, const struct sq_cache_spec *s
                             "cache_line_size of policy slab is %u: accepted are 32, 64 "
                             "and 128",
                             line);
-    align = slab_align(spec, line);
-    size = sq_align_up(sq_align_up(spec->size, WORD_BYTES), align);
+    align = slab_debug_align(&plan, slab_align(spec, line), &plan.geometry.debug_flags);
+    size = sq_align_up(spec->size, WORD_BYTES) +
+           slab_debug_bytes(plan.geometry.debug_flags);
+    size = sq_align_up(size, align);
+    if (plan.geometry.debug_flags & SQ_CACHE_RED_ZONE)
+        plan.geometry.object_offset = WORD_BYTES;
     if (!is_classic && size < INDEX_SIZE_MIN)
         size = sq_align_up(INDEX_SIZE_MIN, align);
     plan.geometry.size = (uint32_t)size;
@@ -237,18 +282,22 @@ static int slab_geometry_plan(const sq_heap *heap, const struct sq_cache_spec *s
     return SQ_OK;
 }
 
-/* Array sizes by object size, as enable_cpucache; options may override each. */
-static struct slab_tunables slab_tunables_for(const sq_heap *heap, uint32_t size)
+/* Array sizes by object size, as enable_cpucache; options may override each. Debugging
+ * looks at every object of a batch, so that arrays are short then. */
+static struct slab_tunables slab_tunables_for(const sq_heap *heap,
+                                              const struct slab_geometry *geometry)
 {
     static const struct {
         uint32_t above, limit;
     } limits[] = {{131072, 1}, {SQ_PAGE_SIZE, 8}, {1024, 24}, {256, 54}, {0, 120}};
     struct slab_tunables tunables = {0};
-    uint32_t i = 0;
+    uint32_t i = 0, size = geometry->size;
     while (size <= limits[i].above)
         i++;
     tunables.limit = heap->options.slab.limit > 0 ? (uint32_t)heap->options.slab.limit
                                                   : limits[i].limit;
+    if (geometry->debug_flags != 0 && heap->options.slab.limit == 0)
+        tunables.limit = (uint32_t)sq_min_u64(tunables.limit, SLAB_DEBUG_LIMIT);
     tunables.batchcount = (tunables.limit + 1) / 2;
     if (heap->options.slab.batchcount > 0)
         tunables.batchcount = (uint32_t)sq_min_u64(

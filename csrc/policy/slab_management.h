@@ -10,69 +10,14 @@
 #ifndef SQ_SLAB_MANAGEMENT_H
 #define SQ_SLAB_MANAGEMENT_H
 
-#include "policy/slab_cache.h"
+#include "policy/slab_debug.h"
+#include "policy/slab_object.h"
 
-/* slab.c: allocation and freeing with irqs off, for management that lies in objects. */
+/* slab.c: allocation and freeing of slots with irqs off, for management that lies in
+ * objects. */
 static void *slab_alloc_one(sq_cpu *cpu, struct slab_cache *cache, int32_t node,
                             uint32_t flags);
-static void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *object);
-
-/* ---- from page to slab and back ---- */
-
-static inline sq_cache *slab_cache_of_page(const struct sq_page *page)
-{
-    return (sq_cache *)(uintptr_t)page->word[3];
-}
-
-/* Classic: two dependent loads lead from an object to its slab, later one. */
-static inline struct slab *slab_of_page(const struct slab_cache *cache,
-                                        struct sq_page *page)
-{
-    return cache->is_classic ? (struct slab *)(uintptr_t)page->word[0]
-                             : (struct slab *)(void *)&page->lru;
-}
-
-static inline struct sq_page *slab_page_of(const struct slab_cache *cache,
-                                           const struct slab *slab)
-{
-    return sq_page_of_address(slab_machine(cache), slab->first_object);
-}
-
-/* The slab of an object of this cache, with what the search touches. */
-static inline struct slab *slab_of_object(sq_cpu *cpu, const struct slab_cache *cache,
-                                          const void *object)
-{
-    struct sq_page *page = sq_page_of_address(cpu->machine, object);
-    sq_touch_read(cpu, page, sizeof(*page));
-    return slab_of_page(cache, page);
-}
-
-/* ---- objects ---- */
-
-static inline void *slab_object_at(const struct slab_cache *cache,
-                                   const struct slab *slab, uint32_t index)
-{
-    return slab->first_object + (size_t)index * cache->base.size;
-}
-
-/* ceil(2^32 / size): offset * this >> 32 is offset / size for every multiple of size up
- * to 4 MiB, since the error of the quotient is below 2^22 / 2^32. */
-static inline uint32_t slab_reciprocal(uint32_t size)
-{
-    return (uint32_t)((UINT64_C(0x100000000) + size - 1) / size);
-}
-
-static inline uint32_t slab_index_of(const struct slab_cache *cache,
-                                     const struct slab *slab, const void *object)
-{
-    uint64_t offset = (uint64_t)((const char *)object - slab->first_object);
-    return (uint32_t)((offset * cache->reciprocal) >> 32);
-}
-
-static inline uint32_t *slab_bufctl(struct slab *slab)
-{
-    return (uint32_t *)(void *)(slab + 1);
-}
+static void slab_free_one(sq_cpu *cpu, struct slab_cache *cache, void *slot);
 
 /* ---- taking and putting back; both under the list lock or before the slab is known
  * ---- */
@@ -113,7 +58,7 @@ static inline void slab_put(sq_cpu *cpu, const struct slab_cache *cache,
     }
     if (slab->index_stack ==
         NULL) /* SLAB_OBJ: the first to come back holds the stack */
-        slab->index_stack = object;
+        slab->index_stack = (uint8_t *)slab_user_of(cache, object);
     sq_touch_write(cpu, &slab->index_stack[slab->inuse], 1);
     slab->index_stack[slab->inuse] = (uint8_t)index;
 }
@@ -143,14 +88,18 @@ static void slab_pages_put(sq_cpu *cpu, struct slab_cache *cache, struct sq_page
 static void *slab_management_get(sq_cpu *cpu, const struct slab_cache *cache,
                                  uint32_t node, uint32_t flags)
 {
-    return slab_alloc_one(cpu, slab_cache_of(cache->geometry.management_cache),
-                          (int32_t)node, flags & SQ_ALLOC_NOWAIT);
+    struct slab_cache *lender = slab_cache_of(cache->geometry.management_cache);
+    void *slot = slab_alloc_one(cpu, lender, (int32_t)node, flags & SQ_ALLOC_NOWAIT);
+    return slot == NULL ? NULL : slab_hand_out(cpu, lender, slot);
 }
 
 static void slab_management_put(sq_cpu *cpu, const struct slab_cache *cache,
                                 void *memory)
 {
-    slab_free_one(cpu, slab_cache_of(cache->geometry.management_cache), memory);
+    struct slab_cache *lender = slab_cache_of(cache->geometry.management_cache);
+    void *slot = slab_take_back(cpu, lender, memory);
+    if (slot != NULL)
+        slab_free_one(cpu, lender, slot);
 }
 
 /* Decide where descriptor, indexes and objects of the new slab lie. NULL: no memory. */
@@ -172,7 +121,8 @@ static struct slab *slab_place(sq_cpu *cpu, struct slab_cache *cache,
         memory = base + ((size_t)SQ_PAGE_SIZE << geometry->order) -
                  geometry->management_bytes;
     } else {
-        memory = first + (size_t)(geometry->object_count - 1) * geometry->size;
+        memory = first + (size_t)(geometry->object_count - 1) * geometry->size +
+                 geometry->object_offset;
     }
     if (cache->is_classic)
         page->word[0] = (uint64_t)(uintptr_t)memory;
@@ -191,7 +141,8 @@ static void slab_fill_shuffled(sq_cpu *cpu, const struct slab_cache *cache,
     uint32_t place = (uint32_t)(sq_random(cpu) % count);
     uint32_t last = cache->random_order[(place + count - 1) % count];
     if (cache->geometry.placement == SLAB_OBJ)
-        slab->index_stack = slab_object_at(cache, slab, last);
+        slab->index_stack =
+            (uint8_t *)slab_user_of(cache, slab_object_at(cache, slab, last));
     sq_touch_write(cpu, slab->index_stack, count);
     for (uint32_t i = 0; i < count; i++)
         slab->index_stack[i] = cache->random_order[(place + i) % count];
@@ -257,8 +208,11 @@ static struct slab *slab_make(sq_cpu *cpu, struct slab_cache *cache,
         slab_pages_put(cpu, cache, page);
         return NULL;
     }
+    if (cache->base.is_debug)
+        slab_debug_new_slab(cpu, cache, slab); /* indexes may lie in an object */
     slab_fill_management(cpu, cache, slab);
-    slab_construct_objects(cache, slab);
+    if (!cache->base.is_debug)
+        slab_construct_objects(cache, slab);
     return slab;
 }
 
@@ -278,6 +232,7 @@ static void slab_destroy(sq_cpu *cpu, struct slab_cache *cache, struct slab *sla
 {
     SQ_IN_SCOPE(cpu, SLAB_DESTROY);
     void *memory = slab_outside_memory(cache, slab);
+    slab_debug_end_slab(cpu, cache, slab);
     slab_pages_put(cpu, cache, slab_page_of(cache, slab));
     if (memory != NULL)
         slab_management_put(cpu, cache, memory);
@@ -290,6 +245,7 @@ static void slab_destroy_locked(sq_cpu *cpu, struct slab_cache *cache,
 {
     SQ_IN_SCOPE(cpu, SLAB_DESTROY);
     struct sq_list *memory = slab_outside_memory(cache, slab);
+    slab_debug_end_slab(cpu, cache, slab);
     slab_pages_put(cpu, cache, slab_page_of(cache, slab));
     if (memory != NULL)
         sq_list_link_tail(memory, doomed);

@@ -26,8 +26,10 @@ static void slab_relink(sq_cpu *cpu, struct slab_cache *cache, struct slab_node 
     sq_touch_write(cpu, slab->list.next, sizeof(struct sq_list));
     sq_list_move_head(&slab->list, is_full ? &node->full : &node->partial);
     sq_touch_write(cpu, slab->list.next, sizeof(struct sq_list));
-    if (is_full && cache->geometry.placement == SLAB_OBJ)
+    if (is_full && cache->geometry.placement == SLAB_OBJ) {
+        slab_debug_end_indexes(cache, slab);
         slab->index_stack = NULL;
+    }
 }
 
 /* The slab to take objects from: the first partial one, else the first free one, which

@@ -53,6 +53,10 @@
     X(freelist_random, 0, 0, 1,                                                        \
       "objects of a new slab come in random order, with an index stack only (kernel: "  \
       "CONFIG_SLAB_FREELIST_RANDOM, since 4.7)")                                       \
+    X(debug_keeps_align, 1, 0, 1,                                                      \
+      "a cache with HWCACHE_ALIGN has neither red zones nor user words; 0: these take "  \
+      "its place (to 3.12)")                                                           \
+    X(report_form, 1, 0, 1, "debug reports as in 0 2.6, 1 4.19 on")                     \
     X(slab_nomerge, 1, 0, 1,                                                           \
       "caches are not merged (kernel boot option slab_nomerge, once slub_nomerge)")    \
     X(kmalloc_nomerge, 1, 0, 1,                                                        \

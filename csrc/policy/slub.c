@@ -196,6 +196,7 @@ SQ_POLICY(slub) = {
     .cache_of_page = kmalloc_cache_of_page,
     .check = slub_check,
     .validate = slub_validate,
+    .debug_flags = SLUB_DEBUG_FLAGS,
     .locate = slub_locate,
     .usage = slub_usage,
     .describe = slub_describe,

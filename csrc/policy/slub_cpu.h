@@ -95,7 +95,7 @@ static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
         if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
             sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_DRAIN);
     }
-    if (SLUB_OPTION(cache, cpu_partial_zero_drain) != 0 &&
+    if (drain && SLUB_OPTION(cache, cpu_partial_zero_drain) != 0 &&
         slub_tunable(&cache->cpu_partial) == 0) {
         drained = local->partial;
         local->partial = NULL;

@@ -177,13 +177,13 @@ struct slub_layout_rule {
     uint32_t track_bytes; /* what SLAB_STORE_USER adds */
 };
 
-/* Is the free pointer kept out of the object, since its bytes must survive a free? */
+/* Is the free pointer kept out of the object, since its bytes must survive a free, or
+ * since it would reach into the red zone? Early releases let it, and then every look at a
+ * free object found its red zone overwritten: such caches could not be used. */
 static inline bool slub_fp_is_outside(uint64_t object_size, bool must_survive,
-                                      bool has_red_zone,
-                                      const struct slub_layout_rule *rule)
+                                      bool has_red_zone)
 {
-    return must_survive ||
-           (rule->fp_in_middle && has_red_zone && object_size < sizeof(void *));
+    return must_survive || (has_red_zone && object_size < sizeof(void *));
 }
 
 /* Lay out a slot. `must_survive`: the object keeps its bytes while it is free
@@ -200,7 +200,7 @@ static inline struct slub_layout slub_lay_out(uint64_t object_size, uint64_t ali
     if (has_red_zone && size == object_size)
         size += word;
     layout.inuse = (uint32_t)size;
-    if (slub_fp_is_outside(object_size, must_survive, has_red_zone, rule)) {
+    if (slub_fp_is_outside(object_size, must_survive, has_red_zone)) {
         layout.fp_offset = (uint32_t)size;
         size += word;
     } else if (rule->fp_in_middle) {

@@ -118,12 +118,13 @@ static void slub_note_double_free(sq_cpu *cpu, struct slub_cache *cache,
         slub_refuse_address(cache, object, "object == fp in set_freepointer");
 }
 
-/* ops->free_checked */
-static void slub_free_checked(sq_cpu *cpu, sq_cache *base, void *object)
+/* ops->free_checked: whoever has the object, the bytes say whether it is free. */
+static bool slub_free_checked(sq_cpu *cpu, sq_cache *base, void *object, bool is_owned)
 {
     struct slub_cache *cache = (struct slub_cache *)base;
     struct sq_page *page = sq_page_of_address(cpu->machine, object);
     char what[96];
+    (void)is_owned;
     if (!base->is_debug) {
         if (page->state == SQ_PAGE_SLAB)
             slub_note_double_free(cpu, cache, page, object);
@@ -137,6 +138,7 @@ static void slub_free_checked(sq_cpu *cpu, sq_cache *base, void *object)
     } else {
         base->ops->free(cpu, base, object);
     }
+    return base->is_debug;
 }
 
 #endif

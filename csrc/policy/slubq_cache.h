@@ -134,7 +134,9 @@ struct slubq_cache {
     uint16_t group_of_cpu[SQ_CPU_MAX]; /* index into `group`, once there are groups */
     /* -- constant -- */
     uint32_t min_order, min_order_objects;
-    uint32_t inuse;         /* bytes of a slot that the object takes */
+    uint32_t inuse;         /* bytes of a slot that the object takes, its red zone too */
+    uint32_t debug_flags;   /* SLUBQ_DEBUG_FLAGS that it has */
+    bool poisons_objects;   /* and not the padding alone */
     uint32_t index_inverse; /* 2^32 / size, rounded up: offset to index */
     struct slubq_node *node[SQ_NODE_MAX];
     /* -- tunables: see slubq_tunable -- */

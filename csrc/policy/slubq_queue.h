@@ -295,6 +295,7 @@ static uint32_t slubq_take_partial(sq_cpu *cpu, struct slubq_cache *cache, uint3
         count = slubq_free_count(cache, page);
         count = count < want ? count : want;
         slubq_map_take(cpu, cache, page, count, room + count);
+        slubq_debug_move(cache, room, count, true);
         if (!slubq_has_free(page))
             slubq_partial_remove(cpu, node, page);
         if (cache->rule.has_slab_lock)
@@ -314,6 +315,7 @@ static uint32_t slubq_take_new(sq_cpu *cpu, struct slubq_cache *cache,
     uint32_t count = slubq_slab_objects(cache, page);
     count = count < want ? count : want;
     slubq_map_take(cpu, cache, page, count, room + count);
+    slubq_debug_move(cache, room, count, true);
     if (!slubq_has_free(page))
         return count;
     slubq_section_init(&section);

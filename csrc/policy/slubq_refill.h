@@ -92,6 +92,7 @@ static void slubq_refill_by_slab(sq_cpu *cpu, struct slubq_cache *cache, int32_t
         count = queue->batch - queue->objects;
         count = count < free ? count : free;
         slubq_map_take(cpu, cache, page, count, &queue->object[queue->objects + count]);
+        slubq_debug_move(cache, &queue->object[queue->objects], count, true);
         queue->objects += count;
         if (slubq_has_free(page)) {
             struct slubq_node *home = slubq_list_enter(cpu, cache, page);
@@ -129,6 +130,7 @@ static void slubq_refill_in_place(sq_cpu *cpu, struct slubq_cache *cache,
         sq_touch_write(cpu, page, sizeof(*page));
         count = count < free ? count : free;
         slubq_map_take(cpu, cache, page, count, &queue->object[queue->objects + count]);
+        slubq_debug_move(cache, &queue->object[queue->objects], count, true);
         queue->objects += count;
         if (!slubq_has_free(page))
             slubq_partial_remove(cpu, node, page);

@@ -9,7 +9,7 @@
 #ifndef SLUBQ_SLAB_H
 #define SLUBQ_SLAB_H
 
-#include "policy/slubq_bitmap.h"
+#include "policy/slubq_debug.h"
 
 /* ---- the chain of all slabs of a node: release and introspection; ours ---- */
 
@@ -98,6 +98,8 @@ static struct sq_page *slubq_slab_new(sq_cpu *cpu, struct slubq_cache *cache,
     sq_lock_init(&slab->lock, SQ_LOCK_SLAB);
     sq_list_init(&page->lru);
     slubq_map_fill(cpu, cache, page);
+    if (cache->base.is_debug)
+        slubq_debug_new_slab(cpu, cache, page);
     if (cache->base.constructor != NULL) {
         char *object = sq_page_address(cpu->machine, page);
         uint32_t objects = slubq_slab_objects(cache, page);
@@ -289,6 +291,7 @@ static void slubq_drain(sq_cpu *cpu, struct slubq_cache *cache, void **object,
         slubq_section_enter(cpu, cache, &section, page);
         was_listed = slubq_has_free(page);
         put = slubq_map_put(cpu, cache, page, object, count);
+        slubq_debug_move(cache, object, put, false);
         slubq_settle(cpu, cache, page, was_listed, &section);
         slubq_section_leave(cpu, cache, &section, page);
         object += put;

@@ -59,6 +59,28 @@ PyObject *core_peek(struct core_state *state, allocator_object *allocator, PyObj
     return place == NULL ? NULL : PyBytes_FromStringAndSize(place, count);
 }
 
+/* Is it found, and does it lead nowhere, if these bytes are overwritten? */
+static bool may_corrupt(sq_cache *cache, struct sq_page *page, const char *place,
+                        Py_ssize_t count, struct sq_error *error)
+{
+    const sq_policy_ops *ops = cache->ops;
+    unsigned long long address = (uintptr_t)place;
+    if (!cache->is_debug)
+        (void)sq_error_set(error, SQ_E_PARAMETER,
+                           "0x%llx is in a slab of cache %s: accepted are slabs of caches "
+                           "with debug flags",
+                           address, cache->name);
+    else if (ops->may_corrupt != NULL &&
+             !ops->may_corrupt(cache, page, place, (size_t)count))
+        (void)sq_error_set(error, SQ_E_PARAMETER,
+                           "%zd bytes at 0x%llx are in the management of cache %s: "
+                           "accepted are bytes of its objects and of what guards them",
+                           count, address, cache->name);
+    else
+        return true;
+    return false;
+}
+
 /* Only slabs of debug caches: what a corrupted free pointer of another leads to, nobody
  * looks at before it is followed. */
 PyObject *core_poke(struct core_state *state, allocator_object *allocator, PyObject *args)
@@ -76,13 +98,9 @@ PyObject *core_poke(struct core_state *state, allocator_object *allocator, PyObj
     place = place_in_slab(state, allocator, address, offset, count, &page);
     if (place == NULL)
         return NULL;
-    if (!allocator->heap->ops->cache_of_page(page)->is_debug) {
-        (void)sq_error_set(&error, SQ_E_PARAMETER,
-                           "0x%llx is in a slab of cache %s: accepted are slabs of caches "
-                           "with debug flags",
-                           address, allocator->heap->ops->cache_of_page(page)->name);
+    if (!may_corrupt(allocator->heap->ops->cache_of_page(page), page, place, count,
+                     &error))
         return core_raise(state, &error);
-    }
     memcpy(place, bytes, (size_t)count);
     Py_RETURN_NONE;
 }
@@ -196,6 +214,7 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
     void *object = (void *)(uintptr_t)address;
     const void *owner = sq_ledger_owner(&allocator->ledger, object);
     sq_heap *heap = allocator->heap;
+    bool is_judged;
     sq_cpu *cpu;
     if (heap->ops->free_checked == NULL || !sq_machine_owns(allocator->machine, object))
         return 0;
@@ -216,10 +235,10 @@ int core_free_judged(struct core_state *state, allocator_object *allocator,
         return -1;
     if (owner != NULL)
         sq_ledger_remove(&allocator->ledger, object);
-    heap->ops->free_checked(cpu, cache, object);
+    is_judged = heap->ops->free_checked(cpu, cache, object, owner != NULL);
     core_leave_cpu(cpu);
     take_refused(allocator, owner, object);
-    if (!cache->is_debug)
+    if (!is_judged)
         return 0;
     return core_panic(state, allocator) < 0 ? -1 : 1;
 }

@@ -229,6 +229,21 @@ static bool is_named(const char *list, const char *end, const char *name)
     return false;
 }
 
+int64_t sq_debug_letters(const char *boot)
+{
+    int64_t flags = 0;
+    while (*boot != '\0') {
+        size_t letters = strcspn(boot, ",;");
+        int64_t these = letters == 0 ? 0 : flags_of_letters(boot, letters);
+        if (these < 0)
+            return -1;
+        flags |= these;
+        boot += strcspn(boot, ";");
+        boot += *boot == ';';
+    }
+    return flags;
+}
+
 int64_t sq_debug_flags(const char *boot, const char *name)
 {
     int64_t flags = 0;

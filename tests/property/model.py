@@ -102,6 +102,7 @@ class Setup:
     node_bytes: int = 16 * MEBIBYTE
     options: tuple[tuple[str, int], ...] = ()
     caches: tuple[Shape, ...] = (Shape(64),)
+    debug: str = ""  # boot flags
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Setup":
@@ -149,7 +150,7 @@ class Model:
         self.check_count = self.ran_out_count = 0
         try:
             self.allocator = core.Allocator(
-                self.machine, setup.policy, list(setup.options)
+                self.machine, setup.policy, list(setup.options), setup.debug
             )
             self.kmalloc_cache_count = len(json.loads(self.allocator.caches()))
             self.caches = [
@@ -276,7 +277,8 @@ class Model:
                 return
             usable = self.allocator.ksize(address)
             require(usable >= size, f"ksize is {usable}, {size} were asked for")
-            self.stamp(address, usable)
+            # what was not asked for may be a red zone
+            self.stamp(address, size if self.setup.debug else usable)
             self.blocks.append(address)
 
     def kfree(self, cpu: int, first: int, count: int) -> None:
@@ -516,7 +518,7 @@ class Model:
         )
         self.counts_calls = [False] * len(self.counts_calls)
         if self.allocator.live_count() < live:
-            owners = [row for row in self.held if address in row]
+            owners = [row for row in [*self.held, self.blocks] if address in row]
             require(owners != [], f"{address:#x} was freed and is nobody's")
             self.forget(owners[0], owners[0].index(address))
         return True

@@ -42,6 +42,9 @@ FLAGS = [
     *(HWCACHE_ALIGN, RECLAIM_ACCOUNT, TYPESAFE_BY_RCU),
     *(RED_ZONE, POISON, STORE_USER, CONSISTENCY_CHECKS),
 ]
+# Boot flags: of all caches, of some kmalloc caches, of the cache made first.
+SLAB_DEBUG = ["ZPU", "ZPU,kmalloc-*,size-*", "P", "ZU,cache-0"]
+SLUB_DEBUG = [*SLAB_DEBUG, "FZPU", "F,kmalloc-*", "FZU"]
 VALUES = [-(1 << 63), -2, -1, 0, 0, 1, 2, 3, 4, 5, 8, 16, 30, 120, 500, 1000, 4096]
 VALUES += [10000, 65535, 100000, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 
@@ -134,7 +137,9 @@ def draw_setup(rng: random.Random, policies: list[str]) -> Setup:
     cpus, nodes = rng.choice(TOPOLOGIES)
     shapes = tuple(draw_shape(rng) for _ in range(rng.choice([1, 1, 2, 3])))
     node_bytes = rng.choice(NODE_BYTES)
-    return Setup(policy, cpus, nodes, node_bytes, draw_options(rng, policy), shapes)
+    options = draw_options(rng, policy)
+    debug = rng.choice([*[""] * 5, *(SLAB_DEBUG if policy == "slab" else SLUB_DEBUG)])
+    return Setup(policy, cpus, nodes, node_bytes, options, shapes, debug)
 
 
 class Habits:

@@ -46,6 +46,7 @@ if _TYPE_CHECKING:
     from slabq.table import Table
     from slabq.timeline import save_timeline
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
+    from slabq.validation import Validation, validate
 
 __all__ = [
     "Ablation",
@@ -80,6 +81,7 @@ __all__ = [
     "Table",
     "Trace",
     "TraceFormatError",
+    "Validation",
     "Workload",
     "__version__",
     "ablate",
@@ -109,6 +111,7 @@ __all__ = [
     "run",
     "save_timeline",
     "sweep",
+    "validate",
     "workload_kinds",
 ]
 
@@ -121,6 +124,7 @@ _LAZY = {
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
+    "Validation": "slabq.validation",
     "ablate": "slabq.ablation",
     "bundled_trace_path": "slabq.trace",
     "calibrate": "slabq.calibration",
@@ -133,6 +137,7 @@ _LAZY = {
     "read_trace": "slabq.trace",
     "record": "slabq.recording",
     "save_timeline": "slabq.timeline",
+    "validate": "slabq.validation",
 }
 
 

@@ -1,14 +1,14 @@
 """Times of single primitives of a simulated machine, worked out from its parameters.
 
-Each case is a few primitives on CPUs of the machine: a line that two CPUs change in turn,
-a lock that many want, lines read in a row. What it must take follows from the values of
-the machine file by sums that are written here and nowhere in the C core, so the one can
-be held against the other, to the picosecond.
+Each case is a few primitives on CPUs of the machine: a line that two CPUs change in
+turn, a lock that many want, lines read in a row. What it must take follows from the
+values of the machine file by sums that are written here and nowhere in the C core, so
+the one can be held against the other, to the picosecond.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from slabq import _core
 from slabq.costs import check_costs
@@ -102,7 +102,9 @@ class _Case(NamedTuple):
 Step = tuple[str, int, int, int, int]  # kind, CPU, node, line, count
 
 
-def closed_forms(machine: Machine, *, run_on: Machine | None = None) -> list[ClosedForm]:
+def closed_forms(
+    machine: Machine, *, run_on: Machine | None = None
+) -> list[ClosedForm]:
     """Work out every case that a machine has and run it.
 
     Parameters
@@ -172,8 +174,11 @@ class _Cases:
         return _Case(name, expected, lambda: sum(self._probe(steps)[-measured:]))
 
     def _probe(self, steps: list[Step]) -> list[int]:
-        """Times of the steps on a fresh machine."""
-        return _core.probe(self.run_on.core(1, "sim"), steps)
+        """Run the steps on a fresh machine; the time of each."""
+        return _core.probe(self._fresh(), steps)
+
+    def _fresh(self) -> _core.SimMachine:
+        return cast(_core.SimMachine, self.run_on.core(1, "sim"))
 
     # -- two CPUs ----------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class _Cases:
         yield from self._shared_line(word, other)
 
     def _shared_line(self, word: str, other: int) -> Iterator[_Case]:
-        """Stores to a line that both CPUs have read."""
+        """Store to a line that both CPUs have read."""
         upgrade = "upgrade_core_ps" if word == "same cache" else "upgrade_ps"
         line = _Sum().plus("llc_hit_ps").plus(upgrade)
         read: list[Step] = [("read", cpu, 0, 0, 1) for cpu in (0, other)]
@@ -288,7 +293,7 @@ class _Cases:
         )
 
     def _hand_overs(self, count: int) -> int:
-        holders = _core.probe_waiters(self.run_on.core(1, "sim"), count + 1)
+        holders = _core.probe_waiters(self._fresh(), count + 1)
         return sum(
             holders[taker][1] - holders[taker - 1][2] for taker in range(1, count + 1)
         )
@@ -314,7 +319,9 @@ class _Cases:
         line = self._by_distance(self.distance[0][node], names)
         ways = ["bus_line_ps", "memory_line_ps"]
         ways += ["link_line_ps"] if node != 0 else []
-        ps, waited = self._pass(line.ps(self.costs), count, ways)
+        line_ps = line.ps(self.costs)
+        further_ps = line_ps * self.costs["stream_percent"] // 100
+        ps, waited = self._pass(line_ps, further_ps, count, ways)
         text = line.text
         if count > 1:
             text += f" + {count - 1} x stream_percent of it"
@@ -322,9 +329,10 @@ class _Cases:
         steps: list[Step] = [(kind, cpu, node, 0, count)]
         return _Case(name, _Expected(text, ps), lambda: self._probe(steps)[-1])
 
-    def _pass(self, line_ps: int, count: int, ways: list[str]) -> tuple[int, int]:
-        """Time of lines one behind the other, and what of it they wait in queues."""
-        further_ps = line_ps * self.costs["stream_percent"] // 100
+    def _pass(
+        self, line_ps: int, further_ps: int, count: int, ways: list[str]
+    ) -> tuple[int, int]:
+        """Sum up lines one behind the other, and what of it they wait in queues."""
         now = waited = last = 0
         backlog = dict.fromkeys(ways, 0)
         for line in range(count):
@@ -347,13 +355,26 @@ class _Cases:
             cases.append(("the L2", "l2_hit_ps", l2 // 2))
         if llc >= 4 * max(l1, l2):
             cases.append(("the last level", "llc_hit_ps", llc // 2))
-        if llc >= max(l1, l2):
-            cases.append(("no cache", "dram_local_ps", 2 * llc))
         for place, name, count in cases:
-            cpu = self.node_of_cpu.index(0)
-            steps: list[Step] = [("again", cpu, 0, 0, count)]
             total = _Sum().plus(name, count)
+            steps = self._again(count)
             yield self._sums(f"{count} lines again, of {place}", total, steps, 1)
+        if llc >= max(l1, l2):
+            yield self._beyond_the_caches(2 * llc)
+
+    def _again(self, count: int) -> list[Step]:
+        return [("again", self.node_of_cpu.index(0), 0, 0, count)]
+
+    def _beyond_the_caches(self, count: int) -> _Case:
+        """Read lines again that no cache has kept, none right behind the last."""
+        line_ps = self.costs["dram_local_ps"]
+        ways = ["bus_line_ps", "memory_line_ps"]
+        ps, waited = self._pass(line_ps, line_ps, count, ways)
+        text = f"{count} dram_local_ps"
+        text += f" + {waited} ps behind other lines" if waited else ""
+        steps = self._again(count)
+        name = f"{count} lines again, of no cache"
+        return _Case(name, _Expected(text, ps), lambda: self._probe(steps)[-1])
 
     # -- instructions and pages --------------------------------------------------------
 

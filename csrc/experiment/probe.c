@@ -243,8 +243,9 @@ static int contest_run(sq_machine *machine, sq_sched *sched, struct contest *con
 int sq_probe_waiters(sq_machine *machine, struct sq_probe_holder *holders,
                      uint32_t count, struct sq_error *error)
 {
-    struct sq_sched_config config = {
-        .rules = {.sched_latency_us = SLICE_US, .sched_min_granularity_us = SLICE_US}};
+#define PROBE_RULE(name, value, minimum, maximum, help) .name = (value),
+    struct sq_sched_config config = {.rules = {SQ_SCHED_RULES(PROBE_RULE)}};
+#undef PROBE_RULE
     struct contest contest = {.holders = holders};
     sq_sched *sched;
     int code;
@@ -252,6 +253,8 @@ int sq_probe_waiters(sq_machine *machine, struct sq_probe_holder *holders,
         return sq_error_set(error, SQ_E_PARAMETER,
                             "%u CPUs want a lock: accepted are 2 to the machine's %u",
                             count, machine->topology.cpu_count);
+    config.rules.sched_latency_us = SLICE_US;
+    config.rules.sched_min_granularity_us = SLICE_US;
     sched = sq_sched_create(machine, &config);
     if (sched == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for tasks");

@@ -301,24 +301,25 @@ class _Cases:
     # -- lines -------------------------------------------------------------------------
 
     def _streams(self) -> Iterator[_Case]:
-        """Lines that nobody has touched, of the memory of node 0."""
-        yield self._stream("one line of memory", 0, 1, "read")
-        yield self._stream(f"{STREAM_LINES} lines in a row", 0, STREAM_LINES, "read")
-        yield self._stream(f"{ROW_LINES} touches in a row", 0, ROW_LINES, "row")
+        """Lines that nobody has touched, seen from CPU 0."""
+        own = self.node_of_cpu[0]
+        yield self._stream("one line of memory", own, 1, "read")
+        yield self._stream(f"{STREAM_LINES} lines in a row", own, STREAM_LINES, "read")
+        yield self._stream(f"{ROW_LINES} touches in a row", own, ROW_LINES, "row")
         done = {10}
-        for node in range(1, self.machine.nodes):
-            distance = self.distance[0][node]
-            if distance not in done and 0 in self.node_of_cpu:
+        for node in range(self.machine.nodes):
+            distance = self.distance[own][node]
+            if distance not in done:
                 done.add(distance)
                 name = f"{STREAM_LINES} lines in a row, node at {distance}"
                 yield self._stream(name, node, STREAM_LINES, "read")
 
     def _stream(self, name: str, node: int, count: int, kind: str) -> _Case:
-        cpu = self.node_of_cpu.index(0)
+        own = self.node_of_cpu[0]
         names = ("dram_local_ps", "dram_hop1_ps", "dram_hop2_ps")
-        line = self._by_distance(self.distance[0][node], names)
+        line = self._by_distance(self.distance[own][node], names)
         ways = ["bus_line_ps", "memory_line_ps"]
-        ways += ["link_line_ps"] if node != 0 else []
+        ways += ["link_line_ps"] if node != own else []
         line_ps = line.ps(self.costs)
         further_ps = line_ps * self.costs["stream_percent"] // 100
         ps, waited = self._pass(line_ps, further_ps, count, ways)
@@ -326,7 +327,7 @@ class _Cases:
         if count > 1:
             text += f" + {count - 1} x stream_percent of it"
         text += f" + {waited} ps behind other lines" if waited else ""
-        steps: list[Step] = [(kind, cpu, node, 0, count)]
+        steps: list[Step] = [(kind, 0, node, 0, count)]
         return _Case(name, _Expected(text, ps), lambda: self._probe(steps)[-1])
 
     def _pass(
@@ -363,7 +364,7 @@ class _Cases:
             yield self._beyond_the_caches(2 * llc)
 
     def _again(self, count: int) -> list[Step]:
-        return [("again", self.node_of_cpu.index(0), 0, 0, count)]
+        return [("again", 0, self.node_of_cpu[0], 0, count)]
 
     def _beyond_the_caches(self, count: int) -> _Case:
         """Read lines again that no cache has kept, none right behind the last."""

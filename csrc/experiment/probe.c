@@ -10,7 +10,7 @@
 #define SETTLE_NS UINT64_C(100000000) /* what was asked of a bus is through by then */
 #define ARRIVE_NS 1000u
 #define HOLD_NS   UINT64_C(1000000) /* more than all CPUs take to arrive */
-#define SLICE_US  INT64_C(1000000) /* longer than all of it: nobody is preempted */
+#define SLICE_US  INT64_C(1000000)  /* longer than all of it: nobody is preempted */
 
 const char *const sq_probe_kind_name[SQ_PROBE_KIND_COUNT] = {
 #define SQ_PROBE_NAME(name, text) text,
@@ -76,8 +76,8 @@ static void probe_instructions(sq_cpu *cpu, enum sq_probe_kind kind, uint64_t co
     }
 }
 
-/* Do a step as its CPU. `page` is the block that is held between two steps. Returns when
- * its time began. */
+/* Do a step as its CPU. `page` is the block that is held between two steps. Returns
+ * when its time began. */
 static uint64_t probe_do(sq_cpu *cpu, const struct sq_probe_step *step,
                          struct sq_page **page)
 {
@@ -195,9 +195,9 @@ struct contest {
 };
 
 /*
- * Hold the lock until all have come. The atomic change under the lock is what lets those
- * that are behind in virtual time come by: without one, a lock that nobody has waited for
- * lately is let go ahead of them (sim.h), and they are not in line.
+ * Hold the lock until all have come. The atomic change under the lock is what lets
+ * those that are behind in virtual time come by: without one, a lock that nobody has
+ * waited for lately is let go ahead of them (sim.h), and they are not in line.
  */
 static void contest_main(sq_task *task, void *argument)
 {

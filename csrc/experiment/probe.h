@@ -15,16 +15,16 @@
 
 /* X(NAME, name); `count` is lines, rounds, or the order of a block. */
 #define SQ_PROBE_KINDS(X)                                                              \
-    X(READ, "read")             /* `count` lines in one touch */                       \
-    X(WRITE, "write")           /* likewise */                                         \
-    X(AGAIN, "again")           /* every other of 2 `count` lines, read before */      \
-    X(ROW, "row")               /* `count` lines, each in a touch of its own */        \
-    X(ADD, "add")               /* an atomic addition */                               \
-    X(CAS_DOUBLE, "cas_double") /* a locked compare and exchange of two words */       \
-    X(LOCAL_CAS, "local_cas")   /* one without the lock prefix */                      \
-    X(LOCK, "lock")             /* a free lock taken and let go, `count` times */      \
-    X(IRQ, "irq")               /* interrupts off and on, `count` times */             \
-    X(PREEMPT, "preempt")       /* preemption off and on, `count` times */             \
+    X(READ, "read")               /* `count` lines in one touch */                     \
+    X(WRITE, "write")             /* likewise */                                       \
+    X(AGAIN, "again")             /* every other of 2 `count` lines, read before */    \
+    X(ROW, "row")                 /* `count` lines, each in a touch of its own */      \
+    X(ADD, "add")                 /* an atomic addition */                             \
+    X(CAS_DOUBLE, "cas_double")   /* a locked compare and exchange of two words */     \
+    X(LOCAL_CAS, "local_cas")     /* one without the lock prefix */                    \
+    X(LOCK, "lock")               /* a free lock taken and let go, `count` times */    \
+    X(IRQ, "irq")                 /* interrupts off and on, `count` times */           \
+    X(PREEMPT, "preempt")         /* preemption off and on, `count` times */           \
     X(PAGES_ALLOC, "pages_alloc") /* a block of order `count` */                       \
     X(PAGES_FREE, "pages_free")   /* the block of the last such step */
 
@@ -40,8 +40,8 @@ extern const char *const sq_probe_kind_name[SQ_PROBE_KIND_COUNT];
 struct sq_probe_step {
     enum sq_probe_kind kind;
     uint32_t cpu;
-    uint32_t node;  /* whose memory the lines are */
-    uint64_t line;  /* counted from the first of the node's */
+    uint32_t node; /* whose memory the lines are */
+    uint64_t line; /* counted from the first of the node's */
     uint64_t count;
     uint64_t ps; /* out */
 };
@@ -49,8 +49,8 @@ struct sq_probe_step {
 /*
  * Run the steps in order on a machine of the engine sim, each when what the ones before
  * have asked of buses, links and memory is through. The lines are not allocated, so a
- * machine that also gives out pages must have them elsewhere. 0; SQ_E_PARAMETER names the
- * step that is not accepted, and nothing has run; SQ_E_MEMORY.
+ * machine that also gives out pages must have them elsewhere. 0; SQ_E_PARAMETER names
+ * the step that is not accepted, and nothing has run; SQ_E_MEMORY.
  */
 int sq_probe_run(sq_machine *machine, struct sq_probe_step *steps, size_t count,
                  struct sq_error *error);

@@ -34,8 +34,8 @@ static int probe_parse(struct core_state *state, PyObject *tuple,
     const char *name;
     unsigned int cpu, node;
     unsigned long long line, count;
-    if (tuple == NULL || !PyArg_ParseTuple(tuple, "sIIKK:step", &name, &cpu, &node,
-                                           &line, &count))
+    if (tuple == NULL ||
+        !PyArg_ParseTuple(tuple, "sIIKK:step", &name, &cpu, &node, &line, &count))
         return -1;
     *step = (struct sq_probe_step){probe_kind(name), cpu, node, line, count, 0};
     if (step->kind != SQ_PROBE_KIND_COUNT)

@@ -221,8 +221,8 @@ def show_machine(name: str | None, as_json: bool, **given: Any) -> None:
     _print_machine(machine, described)
     if name is None or name == HOST_NAME:
         click.echo(
-            f"\nCosts are those of {DEFAULT_MACHINE}; slabq calibrate -o FILE.toml "
-            "measures this host's."
+            f"\nThe costs are those of {DEFAULT_MACHINE}.\n"
+            "slabq calibrate -o FILE.toml measures those of this host."
         )
     click.echo()
     print_table(Table(sections), "text")

@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
     from slabq.table import Table
     from slabq.timeline import save_timeline
     from slabq.trace import Stat, Trace, bundled_trace_path, read_trace
+    from slabq.validation import Validation, validate
 
 __all__ = [
     "Ablation",
@@ -82,6 +83,7 @@ __all__ = [
     "Table",
     "Trace",
     "TraceFormatError",
+    "Validation",
     "Workload",
     "__version__",
     "ablate",
@@ -111,6 +113,7 @@ __all__ = [
     "run",
     "save_timeline",
     "sweep",
+    "validate",
     "workload_kinds",
 ]
 
@@ -123,6 +126,7 @@ _LAZY = {
     "Stat": "slabq.trace",
     "Table": "slabq.table",
     "Trace": "slabq.trace",
+    "Validation": "slabq.validation",
     "ablate": "slabq.ablation",
     "bundled_trace_path": "slabq.trace",
     "calibrate": "slabq.calibration",
@@ -135,6 +139,7 @@ _LAZY = {
     "read_trace": "slabq.trace",
     "record": "slabq.recording",
     "save_timeline": "slabq.timeline",
+    "validate": "slabq.validation",
 }
 
 

@@ -38,6 +38,15 @@ def calibrate_two(cpu: int, other: int, /) -> dict[str, float]:
 def calibrate_lock(cpus: list[int], /) -> float:
     """Time that handing a lock over adds to taking it; below 0: not measured."""
 
+# -- single primitives of a simulated machine ------------------------------------------
+def probe(
+    machine: SimMachine, steps: list[tuple[str, int, int, int, int]], /
+) -> list[int]:
+    """Picoseconds of each step: (kind, CPU, node, line, count)."""
+
+def probe_waiters(machine: SimMachine, cpus: int, /) -> list[tuple[int, int, int]]:
+    """Picoseconds at which each CPU asked for a lock, got it and had let it go."""
+
 # -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:

@@ -33,6 +33,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "reproduce": ("slabq.cli_reproduce", "Rebuild published tables and compare."),
     "explain": ("slabq.cli_explain", "What made two results differ, in sentences."),
     "calibrate": ("slabq.cli_explain", "Measure this host, write a machine file."),
+    "validate": ("slabq.cli_validate", "The simulated machine against what is known."),
     "record": ("slabq.cli_explain", "Record kmem events while a command runs."),
     "show": ("slabq.cli_list", "Everything about one machine, policy or table."),
     "policies": ("slabq.cli_list", "List the policies."),

@@ -14,7 +14,15 @@ from slabq.cli_options import (
     print_table,
     raw_machine_options,
 )
-from slabq.machine import Machine, host, machine_presets
+from slabq.cost_screen import cost_sections, parameter_lines, ranges
+from slabq.costs import DEFAULT_MACHINE, check_costs, costs_with_sources
+from slabq.machine import (
+    HOST_NAME,
+    Machine,
+    host,
+    machine_costs_table,
+    machine_presets,
+)
 from slabq.policy import (
     Option,
     find_policy,
@@ -40,6 +48,8 @@ _ABOUT_POLICY: Mapping[str, str] = {
     "slub+q": "SLUB's slabs under per-CPU queues, as posted in 2010",
     "sheaves": "SLUB under per-CPU arrays (sheaves) and a barn of them by node",
 }
+
+NODES_BESIDE = 5  # whose figures fit a line
 
 _YOUR_OWN = Kind(
     "c:FILE.c", "your own in C, on the header in slabq.get_include()", parameters={}
@@ -191,29 +201,48 @@ def show_machine(name: str | None, as_json: bool, **given: Any) -> None:
 
     NAME is a preset, a machine file, or host; or describe a machine by options.
     """
-    machine = make_machine(**{**given, "machine": name or given["machine"]})
+    name = name or given["machine"]
+    machine = make_machine(**{**given, "machine": name})
     described = json.loads(machine.core().describe())
+    costs = costs_with_sources(check_costs(machine.costs), machine_costs_table(name))
+    sections = cost_sections(machine)
     if as_json:
-        _print_json({**machine.to_dict(), **described})
+        simulated = json.loads(machine.core(1, "sim").describe())
+        _print_json(
+            {
+                **machine.to_dict(),
+                **described,
+                "parameters": {cost.name: cost._asdict() for cost in costs},
+                "transfer_ps": simulated["transfer_ps"],
+                "memory_ps": simulated["memory_ps"],
+                "costs_ns": {
+                    section.title.removesuffix(" [ns]"): [
+                        dict(zip(section.columns, list(row), strict=True))
+                        for row in section.rows
+                    ]
+                    for section in sections
+                },
+            }
+        )
         return
     _print_machine(machine, described)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write ascending numbers as the kernel's lists: ``0-3,8``."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+    if name is None or name == HOST_NAME:
+        click.echo(
+            f"\nThe costs are those of {DEFAULT_MACHINE}.\n"
+            "slabq calibrate -o FILE.toml measures those of this host."
+        )
+    click.echo()
+    print_table(Table(sections), "text")
+    click.echo("\nparameters of the simulated machine\n")
+    click.echo("\n".join(parameter_lines(costs)))
+    for workload, ns in dict(machine.syscall_ns).items():
+        click.echo(f"syscall_ns of {workload}: {ns} ns")
 
 
 def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
-    node_of_cpu, llc_of_cpu = machine.node_of_cpu or (), machine.llc_of_cpu or ()
+    llc_of_cpu = machine.llc_of_cpu or ()
     caches = [
-        _ranges([cpu for cpu, group in enumerate(llc_of_cpu) if group == number])
+        ranges([cpu for cpu, group in enumerate(llc_of_cpu) if group == number])
         for number in sorted(set(llc_of_cpu))
     ]
     _print_list(
@@ -222,17 +251,22 @@ def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
             ("CPUs", str(machine.cpus)),
             ("nodes", f"{machine.nodes}, {machine.node_bytes >> 20} MiB each"),
             ("caches", "last level shared by CPUs " + " | ".join(caches)),
-            ("engine", described["engine"]),
-            ("memory", _binding_text(described)),
             ("page lists", f"per CPU, up to order {machine.pcp_order_max}"),
+            ("native", _binding_text(described)),
         ]
     )
     click.echo()
+    print_table(Table(_node_sections(machine, described)), "text")
+
+
+def _node_sections(machine: Machine, described: Mapping[str, Any]) -> list[Section]:
+    """Nodes with all there is of each; of many nodes, in a table for each thing."""
     costs = described.get("added_ns_per_remote_line", [])
+    node_of_cpu = machine.node_of_cpu or ()
     rows = [
         [
             str(node),
-            _ranges([cpu for cpu, home in enumerate(node_of_cpu) if home == node]),
+            ranges([cpu for cpu, home in enumerate(node_of_cpu) if home == node]),
             " ".join(f"{distance:3d}" for distance in described["distance"][node]),
             " ".join(str(other) for other in described["fallback"][node]),
             " ".join(f"{cost:3g}" for cost in costs[node]) if costs else "-",
@@ -241,8 +275,16 @@ def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
     ]
     headings = ["node", "CPUs", "distance", "fallback", "added ns/line"]
     off = machine.nodes > 1 and machine.remote_delay_ns == 0
-    notes = ["distance adds no time: --remote-delay-ns is 0"] if off else []
-    print_table(Table([Section("nodes", headings, rows, notes, left_count=4)]), "text")
+    notes = ["added: natively, by --remote-delay-ns, which is 0"] if off else []
+    if machine.nodes <= NODES_BESIDE:
+        return [Section("nodes", headings, rows, notes, left_count=4)]
+    return [
+        Section(
+            f"nodes: {heading}", ["node", heading], [[r[0], r[n]] for r in rows], []
+        )
+        for n, heading in enumerate(headings)
+        if n > 0
+    ]
 
 
 def _binding_text(described: Mapping[str, Any]) -> str:

@@ -15,10 +15,23 @@ from typing import Any, Self
 
 from slabq import _core, topology
 from slabq.checks import list_known, require_choice, require_int
-from slabq.costs import check_costs, values_of_table
+from slabq.costs import (
+    check_costs,
+    check_units,
+    require_mapping,
+    values_of_table,
+)
 from slabq.errors import ParameterError
+from slabq.host_memory import has_huge_pages, require_memory
 
-__all__ = ["Machine", "find_machine", "host", "machine_presets", "read_machine"]
+__all__ = [
+    "Machine",
+    "find_machine",
+    "host",
+    "machine_costs_table",
+    "machine_presets",
+    "read_machine",
+]
 
 MIB = 1 << 20
 NODE_BYTES_UNIT = 4 * MIB  # the largest block of the page allocator
@@ -135,9 +148,10 @@ class Machine:
         return _check_cpu_map("llc_of_cpu", self.llc_of_cpu, self.cpus, self.cpus)
 
     def _check_syscall_ns(self) -> tuple[tuple[str, int], ...]:
+        given = require_mapping("syscall_ns", self.syscall_ns)
         return tuple(
             (str(name), require_int(f"syscall_ns of {name}", value, 0, SYSCALL_MAX_NS))
-            for name, value in sorted(dict(self.syscall_ns).items())
+            for name, value in sorted(given.items())
         )
 
     def replace(self, **changes: Any) -> Self:
@@ -191,6 +205,13 @@ class Machine:
         -------
         slabq._core.Machine or slabq._core.SimMachine
 
+        Raises
+        ------
+        OutOfMemory
+            If this host has not enough memory for its page frames.
+        ParameterError
+            If the engine sim cannot run such a machine.
+
         Examples
         --------
         >>> type(Machine(cpus=1, node_bytes=1 << 24).core()).__name__
@@ -199,7 +220,9 @@ class Machine:
         assert self.node_of_cpu is not None
         assert self.llc_of_cpu is not None
         assert self.distance is not None
+        self._check_host_memory(engine)
         if engine == "sim":
+            self._check_caches_by_node()
             return _core.SimMachine(
                 list(self.node_of_cpu),
                 list(self.llc_of_cpu),
@@ -218,6 +241,30 @@ class Machine:
             self.remote_delay_ns,
             seed,
         )
+
+    def _check_host_memory(self, engine: str) -> None:
+        """Refuse more page frames than the host has memory for.
+
+        Making a machine touches the frame of every block of 4 MiB, a page of the host
+        each; the simulated one asks for large pages, and then touches all frames.
+        """
+        share = 64 if engine == "sim" and has_huge_pages() else 1024
+        what = f"node_bytes is {self.node_bytes} on {self.nodes} nodes: the machine"
+        shift = (self.node_bytes - 1).bit_length()
+        require_memory(what, (self.nodes << shift) // share)
+
+    def _check_caches_by_node(self) -> None:
+        """Refuse a cache that CPUs of two nodes share; the simulation has none such."""
+        first: dict[int, int] = {}
+        nodes, caches = self.node_of_cpu or (), self.llc_of_cpu or ()
+        for cpu, (node, cache) in enumerate(zip(nodes, caches, strict=True)):
+            other = first.setdefault(cache, cpu)
+            if nodes[other] != node:
+                raise ParameterError(
+                    f"llc_of_cpu is {cache} for CPU {other} of node {nodes[other]} and "
+                    f"CPU {cpu} of node {node}: accepted by the engine sim are caches "
+                    "of one node"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return every parameter, in types that JSON has.
@@ -343,15 +390,55 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     return _from_toml(Path(path).read_bytes(), os.fspath(path), Path(path).stem)
 
 
-def _from_toml(data: bytes, file_name: str, name: str) -> Machine:
+def machine_costs_table(machine: MachineLike) -> Mapping[str, Any]:
+    """Return the ``[costs]`` of a machine's file as they stand there, with sources.
+
+    Parameters
+    ----------
+    machine : Machine, str, path-like or None
+        As for `find_machine`.
+
+    Returns
+    -------
+    mapping
+        Empty for a machine that is not a preset nor a file.
+
+    Raises
+    ------
+    ParameterError
+        If the file is not a machine file.
+
+    Examples
+    --------
+    >>> machine_costs_table("penryn-2x4")["cycle_ps"]["unit"]
+    'ps'
+    """
+    if machine is None or isinstance(machine, Machine) or machine == HOST_NAME:
+        return {}
+    text = os.fspath(machine)
+    if text in machine_presets():
+        folder = resources.files("slabq.data").joinpath("machines")
+        data = folder.joinpath(f"{text}.toml").read_bytes()
+    else:
+        data = Path(text).read_bytes()
+    costs = _toml_values(data, text).get("costs", {})
+    return costs if isinstance(costs, dict) else {}
+
+
+def _toml_values(data: bytes, file_name: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(data.decode())
+        return tomllib.loads(data.decode())
     except ValueError as error:
         raise ParameterError(f"machine file {file_name}: {error}") from None
+
+
+def _from_toml(data: bytes, file_name: str, name: str) -> Machine:
+    values = _toml_values(data, file_name)
     fields = [field.name for field in dataclasses.fields(Machine)]
     given = {k: v for k, v in values.items() if not isinstance(v, dict)}
-    for table in ("costs", "syscall_ns"):
+    for table, unit in (("costs", None), ("syscall_ns", "ns")):
         if isinstance(values.get(table), dict):
+            check_units(values[table], unit, file_name)
             given[table] = values_of_table(values[table], file_name)
     for key in given:
         require_choice(f"parameter of machine file {file_name}", key, fields)

@@ -346,7 +346,8 @@ def test_defaults_name_every_option(slabq_command):
 def test_show_machine_prints_distances_and_fallback_order(slabq_command):
     out = succeeds(slabq_command("show", "machine", "opteron-4x4"))
 
-    rows = [line.split() for line in out.splitlines() if re.match(r"[0-3] ", line)]
+    nodes = out.split("\na line, from CPU 0")[0]
+    rows = [line.split() for line in nodes.splitlines() if re.match(r"[0-3] ", line)]
     distances = [row[2:6] for row in rows]
     fallback = [row[6:10] for row in rows]
     assert distances[3] == ["30", "20", "20", "10"]

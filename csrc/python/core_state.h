@@ -35,5 +35,6 @@ int core_add_allocator(PyObject *module, struct core_state *state);
 int core_add_run(PyObject *module, struct core_state *state);
 int core_add_functions(PyObject *module);
 int core_add_calibrate(PyObject *module);
+int core_add_probe(PyObject *module);
 
 #endif

@@ -24,6 +24,7 @@ static int core_exec(PyObject *module)
     struct core_state *state = core_state_of(module);
     if (core_load_errors(state) < 0 || core_add_functions(module) < 0 ||
         core_add_calibrate(module) < 0 ||
+        core_add_probe(module) < 0 ||
         core_add_machine(module, state) < 0 ||
         core_add_sim_machine(module, state) < 0 || core_add_allocator(module, state) < 0 ||
         core_add_run(module, state) < 0 || core_add_trace(module, state) < 0)

@@ -1,6 +1,6 @@
 /*
- * The simulated machine from the inside: what its parts (sim.c, sim_cost.c,
- * sched_sim.c) share. Policies and workloads see machine.h only.
+ * The simulated machine from the inside: what its parts (sim.c, sim_lock.c,
+ * sim_memory.c, sim_cost.c, sched_sim.c) share. Policies and workloads see machine.h only.
  */
 #ifndef SQ_SIM_INTERNAL_H
 #define SQ_SIM_INTERNAL_H
@@ -67,6 +67,13 @@ bool sim_run_continue(struct sim_machine *machine);
 void sim_run_end(struct sim_machine *machine);
 /* Book `ps` of this CPU's time on one scope. */
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps);
+
+/* ---- memory (sim_memory.c) ---- */
+
+/* Are these sizes ones that the machine can have? 0 or SQ_E_PARAMETER. */
+int sim_memory_check(const struct sq_machine_config *config, struct sq_error *error);
+/* Reserve the region and its lines. 0 or SQ_E_MEMORY; the machine's end unmaps them. */
+int sim_memory_reserve(struct sim_machine *machine, struct sq_error *error);
 
 /* ---- caches (sim_cost.c) ---- */
 

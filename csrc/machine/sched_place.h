@@ -9,6 +9,20 @@
 
 /* ---- waking ---- */
 
+/* A task of higher priority than the running one waits. Where everything can be preempted
+ * that is at once, else at the next call that may block. */
+static void queue_notify_priority(struct sq_sim_cpu *waker, struct run_queue *queue)
+{
+    if (!queue->sched->is_preemptible) {
+        queue->cpu->slice_end_ps = 0;
+        return;
+    }
+    if (queue->cpu != waker)
+        sq_sim_charge(waker, waker->costs->ipi_ps);
+    queue->cpu->preempt_at_ps = 0;
+    sim_kick_spinner(queue->cpu, waker->now_ps);
+}
+
 /* The CPU has work: an idle one is called, a running one that is far enough ahead is
  * told to give way. */
 static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
@@ -21,8 +35,11 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
         sim_unblock(queue->cpu, waker->now_ps + (uint64_t)waker->costs->idle_exit_ps);
         return;
     }
-    if (queue->current != NULL &&
-        queue->current->engine.vruntime_ps > task->engine.vruntime_ps + granularity_ps)
+    if (queue->current == NULL || task->priority < queue->current->priority)
+        return;
+    if (task->priority > queue->current->priority)
+        queue_notify_priority(waker, queue);
+    else if (queue->current->engine.vruntime_ps > task->engine.vruntime_ps + granularity_ps)
         queue->cpu->slice_end_ps = 0;
 }
 
@@ -34,8 +51,10 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     sq_lock_acquire(cpu, &queue->lines->lock);
     sq_touch_write(cpu, &queue->lines->load, sizeof(uint64_t));
     queue_update(queue, waker->now_ps);
-    if (is_woken && queue_of(task) != queue)
+    if (is_woken && queue_of(task) != queue) {
         task_rebase(task, queue_of(task), queue);
+        queue->migration_count++;
+    }
     if (is_woken)
         task_place_woken(queue, task);
     task->cpu = &queue->cpu->base;
@@ -51,9 +70,9 @@ static bool queue_is_idle(const struct run_queue *queue)
 }
 
 /* Would the waker's CPU be no more loaded with the task than the one it ran on? */
-static bool wake_is_affine(const struct run_queue *waker, const struct run_queue *last)
+static bool wake_is_affine(const struct run_queue *waker, const struct run_queue *last,
+                           bool sync)
 {
-    bool sync = waker->sched->rules.sched_sync_wakeups != 0;
     uint32_t here = queue_load(waker) + 1;
     uint32_t there = queue_load(last);
     if (sync && waker->current != NULL)
@@ -77,16 +96,16 @@ static struct run_queue *wake_find_idle(struct sim_sched *sched,
     return NULL;
 }
 
-/* Where a woken task goes. */
-static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task)
+/* Where a woken task goes. `sync`: its waker is about to sleep. */
+static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task, bool sync)
 {
     struct sim_sched *sched = sched_of(task);
     struct run_queue *last = queue_of(task), *target = last, *idle = NULL;
     struct run_queue *here = &sched->queues[waker->index];
-    if (task->is_pinned)
+    if (!task_is_movable(task) || sched->is_finished)
         return last;
     if (sched->rules.sched_wake_affine != 0 && here != last &&
-        wake_is_affine(here, last))
+        wake_is_affine(here, last, sync))
         target = here;
     if (queue_is_idle(target))
         return target;
@@ -100,17 +119,23 @@ static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task)
     return idle != NULL ? idle : target;
 }
 
+/* Make a task that sleeps runnable. */
+static void wake_task(sq_cpu *cpu, sq_task *task, bool sync)
+{
+    sq_scope_enter(cpu, WAKE);
+    sq_sim_charge(sq_sim_of(cpu), sq_sim_of(cpu)->costs->wakeup_ps);
+    sq_sim_event(sq_sim_of(cpu), SIM_EVENT_WAKE);
+    queue_enqueue(cpu, wake_place(cpu, task, sync), task, true);
+    sq_scope_leave(cpu, WAKE);
+}
+
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count)
 {
     uint32_t count = 0;
     while (count < limit_count && !sq_list_is_empty(&queue->tasks)) {
         sq_task *task = SQ_LIST_ENTRY(queue->tasks.next, sq_task, link);
         sq_list_unlink(&task->link);
-        sq_scope_enter(cpu, WAKE);
-        sq_sim_charge(sq_sim_of(cpu), sq_sim_of(cpu)->costs->wakeup_ps);
-        sq_sim_event(sq_sim_of(cpu), SIM_EVENT_WAKE);
-        queue_enqueue(cpu, wake_place(cpu, task), task, true);
-        sq_scope_leave(cpu, WAKE);
+        wake_task(cpu, task, sched_of(task)->rules.sched_sync_wakeups != 0);
         count++;
     }
     return count;
@@ -155,7 +180,7 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     sq_touch_write(cpu, &from->lines->load, sizeof(uint64_t));
     for (uint32_t i = from->count; i > 0 && moved < limit; i--) {
         sq_task *task;
-        if (i > from->count || from->heap[i - 1]->is_pinned ||
+        if (i > from->count || !task_is_movable(from->heap[i - 1]) ||
             task_is_hot(sched, from->heap[i - 1], to->cpu->now_ps))
             continue;
         task = queue_take(from, i - 1);

@@ -16,7 +16,9 @@
 
 enum sched_after {
     SCHED_SLEEPS,    /* it is on a wait queue: let go of the lock */
+    SCHED_BLOCKS,    /* it waits for a sleeping lock, whose owner knows it */
     SCHED_YIELDS,    /* queue it again */
+    SCHED_PREEMPTED, /* the same, in the middle of a call */
     SCHED_NAPS,      /* it sleeps until a time: put it on the CPU's list */
     SCHED_ENDED,     /* its function returned */
     SCHED_ABANDONED, /* the run is over */
@@ -60,6 +62,7 @@ struct sim_sched {
     struct sq_list tasks; /* sq_task.sched_link */
     uint32_t task_count, task_number, next_cpu, waiting_count;
     bool is_finished;
+    bool is_preemptible; /* by tasks of higher priority, nearly everywhere */
     struct sq_error error; /* code 0: none */
 };
 
@@ -77,6 +80,8 @@ static struct run_queue *queue_of(const sq_task *task)
 
 static bool task_is_before(const sq_task *a, const sq_task *b)
 {
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
     if (a->engine.vruntime_ps != b->engine.vruntime_ps)
         return a->engine.vruntime_ps < b->engine.vruntime_ps;
     return a->number < b->number;
@@ -128,13 +133,21 @@ static bool heaps_reserve(struct sim_sched *sched, uint32_t task_count)
     return true;
 }
 
+/* May another CPU take it? Does not change while it is queued. */
+static bool task_is_movable(const sq_task *task)
+{
+    return !task->is_pinned && !task->engine.is_preempted &&
+           task->context.migrate_depth == 0;
+}
+
 static void queue_add(struct run_queue *queue, sq_task *task)
 {
     SQ_ASSERT(queue->count < queue->capacity);
+    task->engine.is_queued = true;
     queue->heap[queue->count++] = task;
     heap_rise(queue->heap, queue->count - 1);
     queue->sched->waiting_count++;
-    if (!task->is_pinned)
+    if (task_is_movable(task))
         queue->movable_count++;
 }
 
@@ -147,9 +160,20 @@ static sq_task *queue_take(struct run_queue *queue, uint32_t i)
         heap_rise(queue->heap, i);
     }
     queue->sched->waiting_count--;
-    if (!task->is_pinned)
+    task->engine.is_queued = false;
+    if (task_is_movable(task))
         queue->movable_count--;
     return task;
+}
+
+/* The priority of a waiting task has changed: move it to its place. */
+static void queue_replace(struct run_queue *queue, const sq_task *task)
+{
+    uint32_t i = 0;
+    while (queue->heap[i] != task)
+        i++;
+    heap_sink(queue->heap, queue->count, i);
+    heap_rise(queue->heap, i);
 }
 
 /* ---- virtual runtime ---- */

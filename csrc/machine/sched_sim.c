@@ -13,10 +13,15 @@
  * Each CPU has a fiber of its own, the loop, which picks tasks and is idle; a task that
  * leaves its CPU goes to the loop, so a task that is on a queue never runs.
  *
- * Departures: no group scheduling; a slice is fixed when it begins; preemption takes
- * effect at a task's next call that may block (a kernel without preemption, at the
- * return from a system call); load is the number of runnable tasks at that moment,
- * without history.
+ * With PREEMPT_RT (rule sched_preempt_rt) a task of higher priority takes a CPU wherever
+ * its task has interrupts and preemption on and holds no spin lock; timers are looked at
+ * in the same places. Equal tasks change at calls that may block there too, as with the
+ * lazy preemption of the RT patches.
+ *
+ * Departures: no group scheduling; a slice is fixed when it begins; preemption between
+ * equals takes effect at a task's next call that may block (a kernel without preemption,
+ * at the return from a system call); a task that is preempted inside a call goes on on
+ * its CPU; load is the number of runnable tasks at that moment, without history.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -27,6 +32,12 @@
 #include "machine/sim_internal.h"
 
 #include "machine/sched_place.h"
+
+/* Is the run over, and every task out of the call it was in? */
+static bool sched_is_over(const struct sim_sched *sched)
+{
+    return sched->is_finished && sched->base.inside_count == 0;
+}
 
 /* ---- tasks that sleep until a time ---- */
 
@@ -104,6 +115,63 @@ static void task_main(void *argument)
     sq_fiber_exit(&task->fiber, &queue->loop);
 }
 
+/* Where the task waits, or could be anywhere in a call: it is continued there, whatever
+ * happens to the run. */
+static void task_leave_inside(sq_task *task, enum sched_after after)
+{
+    struct sim_sched *sched = sched_of(task);
+    sched->base.inside_count++;
+    task_leave_cpu(task, after);
+    sched->base.inside_count--;
+}
+
+/* When this CPU's task is to be looked at again. */
+static void queue_arm(struct run_queue *queue)
+{
+    uint64_t *at_ps = &queue->cpu->preempt_at_ps;
+    if (!queue->sched->is_preemptible)
+        *at_ps = UINT64_MAX;
+    else if (queue->count > 0 && queue->heap[0]->priority > queue->current->priority)
+        *at_ps = 0; /* queued while the other was chosen */
+    else
+        *at_ps = timers_next_ps(queue);
+}
+
+/* The interrupt of a timer, in the middle of a task. */
+static void timers_interrupt(struct run_queue *queue)
+{
+    struct sq_sim_cpu *cpu = queue->cpu;
+    cpu->base.preempt_depth++;
+    sq_scope_enter(&cpu->base, WAKE);
+    sq_sim_charge(cpu, cpu->costs->irq_save_ps + cpu->costs->irq_restore_ps +
+                           cpu->costs->wakeup_ps);
+    (void)timers_run(queue);
+    sq_scope_leave(&cpu->base, WAKE);
+    cpu->base.preempt_depth--;
+}
+
+/* The clock has come to a timer, or a task of higher priority was queued. Nothing happens
+ * while the task may not be preempted: then the next such place is tried. */
+void sq_sim_preempt(struct sq_sim_cpu *cpu)
+{
+    sq_cpu *base = &cpu->base;
+    sq_task *task = base->task;
+    struct run_queue *queue;
+    if (task == NULL || base->irq_depth > 0 || base->held_count > 0 ||
+        base->preempt_depth > 0 || cpu->sim->current != cpu)
+        return;
+    queue = queue_of(task);
+    if (timers_next_ps(queue) <= cpu->now_ps)
+        timers_interrupt(queue);
+    if (queue->count > 0 && queue->heap[0]->priority > task->priority) {
+        task->engine.is_preempted = true;
+        task_leave_inside(task, SCHED_PREEMPTED);
+        task->engine.is_preempted = false;
+    } else {
+        queue_arm(queue);
+    }
+}
+
 /* With nobody waiting, the task goes on with a new slice. */
 void sq_task_yield(sq_task *task)
 {
@@ -113,12 +181,13 @@ void sq_task_yield(sq_task *task)
     balance_periodic(queue,
                      (uint64_t)queue->sched->rules.sched_balance_interval_us * US_PS);
     cpu->slice_end_ps = cpu->now_ps + queue_slice_ps(queue);
-    if (queue->count > 0)
+    if (queue->count > 0 && queue->heap[0]->priority >= task->priority)
         task_leave_cpu(task, SCHED_YIELDS);
 }
 
 _Noreturn void sq_task_abandon(sq_task *task)
 {
+    SQ_ASSERT(task->engine.first_held == NULL);
     task_leave_cpu(task, SCHED_ABANDONED);
     abort(); /* an abandoned task was continued */
 }
@@ -136,6 +205,12 @@ void sq_task_sleep_until(sq_task *task, uint64_t time_ns)
     task_leave_cpu(task, SCHED_NAPS);
 }
 
+void sq_task_set_priority(sq_task *task, uint32_t priority)
+{
+    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_MAX && task->engine.first_held == NULL);
+    task->own_priority = task->priority = priority;
+}
+
 void sq_task_look_at_timers(sq_task *task)
 {
     struct run_queue *queue = queue_of(task);
@@ -150,6 +225,8 @@ void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock)
     queue_of(task)->release = lock;
     task_leave_cpu(task, SCHED_SLEEPS);
 }
+
+#include "machine/rt_mutex_sim.h"
 
 /* ---- a CPU ---- */
 
@@ -169,22 +246,31 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     queue->current = task;
     task->engine.started_ps = cpu->now_ps;
     cpu->base.task = task;
+    cpu->base.context = task->context;
     cpu->scopes = task->engine.scopes;
+    queue_arm(queue);
     cpu->slice_end_ps = cpu->now_ps + queue_slice_ps(queue);
     cpu->running = &task->fiber;
     sq_fiber_switch(&queue->loop, &task->fiber);
     sq_sim_book(cpu);
     task->engine.scopes = cpu->scopes;
     cpu->scopes.depth = 0;
+    task->context = cpu->base.context;
+    cpu->base.context = (struct sq_task_context){0};
     cpu->base.task = NULL;
+    cpu->preempt_at_ps = UINT64_MAX;
     queue_update(queue, cpu->now_ps);
     task->engine.ran_until_ps = cpu->now_ps;
     queue->current = NULL;
+    mutex_owner_leaves(cpu, task);
     switch (queue->after) {
     case SCHED_SLEEPS:
         sq_lock_release(&cpu->base, queue->release); /* now a waker may run it */
         break;
+    case SCHED_BLOCKS:
+        break;
     case SCHED_YIELDS:
+    case SCHED_PREEMPTED:
         queue_enqueue(&cpu->base, queue, task, false);
         break;
     case SCHED_NAPS:
@@ -243,6 +329,12 @@ static void idle_wait(struct run_queue *queue)
         sq_sim_charge(cpu, cpu->costs->idle_exit_ps); /* the timer's interrupt */
 }
 
+/* Has another CPU asked for something that can be done now? */
+static bool queue_has_request(const struct run_queue *queue)
+{
+    return queue->cpu->request_function != NULL && queue->cpu->base.mutex_count == 0;
+}
+
 /* Wait for a task. */
 static void loop_idle(struct run_queue *queue)
 {
@@ -253,7 +345,7 @@ static void loop_idle(struct run_queue *queue)
     queue->idle_since_ps = cpu->now_ps;
     queue->is_idle = true;
     sq_sim_event(cpu, SIM_EVENT_IDLE);
-    while (queue->count == 0 && !sched->is_finished && cpu->request_function == NULL) {
+    while (queue->count == 0 && !sched_is_over(sched) && !queue_has_request(queue)) {
         idle_wait(queue);
         if (timers_run(queue) == 0 && queue->count == 0 && sched->waiting_count > 0)
             balance_periodic(queue, (uint64_t)sched->rules.sched_tick_us * US_PS);
@@ -273,7 +365,7 @@ static void loop_main(void *argument)
 {
     struct run_queue *queue = argument;
     struct sim_sched *sched = queue->sched;
-    while (!sched->is_finished) {
+    while (!sched_is_over(sched)) {
         sq_task *task;
         sq_cpu_poll(&queue->cpu->base);
         (void)timers_run(queue);
@@ -345,6 +437,7 @@ sq_sched *sq_sched_create(sq_machine *base, const struct sq_sched_config *config
     }
     sched->machine = machine;
     sched->rules = config->rules;
+    sched->is_preemptible = config->rules.sched_preempt_rt > 0;
     sched->cpu_count = cpu_count;
     sched->queues = queues;
     sched->lines = lines;

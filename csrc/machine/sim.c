@@ -195,6 +195,12 @@ void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps)
         sim_set_horizon(machine, machine->current);
 }
 
+void sim_kick_spinner(struct sq_sim_cpu *cpu, uint64_t at_ps)
+{
+    if (cpu->is_spinning && cpu->is_blocked)
+        sim_unblock(cpu, at_ps);
+}
+
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber)
 {
     uint64_t start_ps;
@@ -238,7 +244,7 @@ void sim_run_end(struct sim_machine *machine)
         sq_sim_book(cpu);
         machine->latest_ps = sq_max_u64(machine->latest_ps, cpu->now_ps);
         cpu->horizon_ps = cpu->strict_ps = UINT64_MAX;
-        cpu->slice_end_ps = UINT64_MAX;
+        cpu->slice_end_ps = cpu->preempt_at_ps = UINT64_MAX;
         cpu->running = NULL;
         cpu->is_active = cpu->is_blocked = cpu->is_idle = false;
         cpu->scopes.depth = 0;
@@ -258,6 +264,7 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
 {
     struct sim_machine *machine = cpu->sim;
     uint64_t mix;
+    sq_sim_preempt_point(cpu);
     if (machine->costs.jitter_ps > 0)
         cpu->now_ps +=
             sq_rng_below(&machine->rng, (uint64_t)machine->costs.jitter_ps + 1);
@@ -266,6 +273,20 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
     mix = cpu->now_ps ^ (uint64_t)cpu->base.index << 56 ^ (uint64_t)event << 48;
     machine->fingerprint =
         sq_rng_rotate(machine->fingerprint ^ mix, 29) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* Time passes up to the next moment at which a task of higher priority may come, which
+ * then has the CPU first. */
+void sq_sim_charge_preemptibly(struct sq_sim_cpu *cpu, uint64_t ps)
+{
+    while (ps > 0) {
+        uint64_t step_ps = ps;
+        if (cpu->now_ps < cpu->preempt_at_ps)
+            step_ps = sq_min_u64(ps, cpu->preempt_at_ps - cpu->now_ps);
+        cpu->now_ps += step_ps;
+        ps -= step_ps;
+        sq_sim_preempt_point(cpu);
+    }
 }
 
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)
@@ -280,8 +301,11 @@ void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)
 void sq_sim_take_request(struct sq_sim_cpu *cpu)
 {
     sq_cpu_function *function = cpu->request_function;
+    if (cpu->base.mutex_count > 0)
+        return; /* taken when the last of them is let go */
     cpu->request_function = NULL;
     function(&cpu->base, cpu->request_argument);
+    cpu->sim->request_is_done = true;
 }
 
 /* Run `function` as a CPU that takes no part in a run (any more), on its clock. The
@@ -316,11 +340,13 @@ static void sim_request(struct sq_sim_cpu *cpu, struct sq_sim_cpu *target,
         sim_run_as(cpu, target, function, argument);
         return;
     }
+    cpu->sim->request_is_done = false;
     target->request_argument = argument;
     target->request_function = function;
     if (target->is_idle)
         sim_unblock(target, cpu->now_ps + (uint64_t)cpu->costs->idle_exit_ps);
-    while (target->request_function != NULL)
+    sim_kick_spinner(target, cpu->now_ps);
+    while (!cpu->sim->request_is_done)
         sq_cpu_relax(&cpu->base);
 }
 
@@ -448,6 +474,7 @@ static int sim_make_cpus(struct sim_machine *machine, uint64_t seed,
         cpu->region_bytes = base->region_bytes;
         cpu->lines = machine->lines;
         cpu->horizon_ps = cpu->strict_ps = cpu->slice_end_ps = UINT64_MAX;
+        cpu->preempt_at_ps = UINT64_MAX;
     }
     return SQ_OK;
 }

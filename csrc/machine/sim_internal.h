@@ -41,6 +41,7 @@ struct sim_machine {
     uint64_t queue[SQ_CPU_MAX];  /* heap of clock << 8 | CPU */
     uint32_t queued_count;
     bool request_busy; /* one request of the machine at a time */
+    bool request_is_done;
     uint32_t order_count;
     uint64_t tick_at_ns; /* of the host's clock */
 };
@@ -59,6 +60,8 @@ void sim_block(struct sq_sim_cpu *cpu);
 void sim_sleep(struct sq_sim_cpu *cpu, uint64_t until_ps);
 /* A CPU that waits may go on, no earlier than `at_ps`. */
 void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps);
+/* If the CPU's task spins for a sleeping lock, let it look again. */
+void sim_kick_spinner(struct sq_sim_cpu *cpu, uint64_t at_ps);
 /* Begin a run: every CPU has its first fiber in `running` and all clocks are made
  * equal. */
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber);

@@ -161,6 +161,7 @@ void sq_sim_lock_acquire(sq_cpu *base, sq_lock *lock)
     if (lock->lock_class == SQ_LOCK_BOOK) { /* held between no two events */
         SQ_ASSERT(lock->holder == 0);
         lock->holder = (uint16_t)(base->index + 1);
+        base->preempt_depth++;
         cpu->strict_ps = UINT64_MAX; /* until it is let go */
         return;
     }
@@ -209,6 +210,7 @@ void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
     SQ_ASSERT(sq_lock_is_held_by(base, lock)); /* released by a CPU that has it not */
     if (lock->lock_class == SQ_LOCK_BOOK) {
         lock->holder = 0;
+        base->preempt_depth--;
         if (cpu->costs->strict)
             cpu->strict_ps = cpu->horizon_ps;
         return;
@@ -220,9 +222,10 @@ void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
     sq_sim_charge(cpu, cpu->costs->lock_release_ps);
     if (lock->count > 0) {
         lock_hand_over(cpu, lock);
-        return;
+    } else {
+        lock->holder = 0;
+        lock->count = (uint8_t)base->index;
+        lock->word = (uint32_t)(cpu->now_ps >> 8);
     }
-    lock->holder = 0;
-    lock->count = (uint8_t)base->index;
-    lock->word = (uint32_t)(cpu->now_ps >> 8);
+    sq_sim_preempt_point(cpu);
 }

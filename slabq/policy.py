@@ -429,13 +429,14 @@ class Slub(_SlubSlabs):
         deactivate_splice, cpu_partial_unit, cpu_partial_frozen,
         cpu_partial_zero_drain, cpu_partial_zero_stop, shrink_promote,
         count_cpu_partial_moves, bulk_statistics, bulk_free_reversed, slab_nomerge,
-        kmalloc_nomerge, sheaf_columns.
+        kmalloc_nomerge, preempt_rt, irq_scope, list_lock_raw, sheaf_columns.
         ``slabq show policy slub`` says what each is. Default: the profile's value.
 
     Raises
     ------
     ParameterError
-        If the profile is not known or an option out of range.
+        If the profile is not known, an option out of range, or list_lock_raw given
+        where the kernel has no PREEMPT_RT.
 
     Examples
     --------
@@ -444,7 +445,18 @@ class Slub(_SlubSlabs):
     """
 
     name: ClassVar[str] = "slub"
+    preempt_rt: bool | None = None
+    irq_scope: bool | None = None
+    list_lock_raw: bool | None = None
     sheaf_columns: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.list_lock_raw is not None and not self.values()["preempt_rt"]:
+            raise ParameterError(
+                f"list_lock_raw is {int(self.list_lock_raw)} of policy slub, kernel "
+                f"{self.kernel}: accepted with preempt_rt 1 only, as in kernel 5.14-rt"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

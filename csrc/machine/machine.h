@@ -13,6 +13,9 @@
  *   sq_irq_save(cpu), sq_irq_restore(cpu)   nothing else runs on this CPU in between;
  *       requests of other CPUs (sq_on_each_cpu) are taken at the outermost restore.
  *   sq_preempt_disable(cpu), sq_preempt_enable(cpu)
+ *       no other task runs on this CPU in between.
+ *   sq_migrate_disable(cpu), sq_migrate_enable(cpu)
+ *       the task stays on its CPU in between, even where it sleeps.
  *   sq_on_each_cpu(cpu, function, argument) run function(target, argument) as each CPU,
  *       ascending; returns when all have run. Requires irqs on and no lock held.
  *   sq_random(cpu)                          64 random bits, seeded by the run
@@ -21,6 +24,14 @@
  *   sq_lock_init(lock, class)
  *   sq_lock_acquire(cpu, lock)  sq_lock_try(cpu, lock)  sq_lock_release(cpu, lock)
  *   sq_lock_assert_held(cpu, lock)
+ *
+ * Sleeping locks (`sq_rt_mutex`), what spin locks are with PREEMPT_RT; see rt_mutex.h
+ *   sq_rt_mutex_init(mutex, class, line)
+ *   sq_rt_mutex_acquire(cpu, mutex) -> the CPU that the caller is from then on
+ *   sq_rt_mutex_release(cpu, mutex)
+ *   sq_rt_mutex_assert_held(cpu, mutex)
+ *   sq_local_lock_acquire(cpu, mutex), sq_local_lock_release(cpu, mutex)
+ *       the mutex of this CPU, taken with migration disabled
  *
  * Atomics (`sq_atomic`, 64 bits; the name carries the order)
  *   sq_load_relaxed  sq_load_acquire  sq_store_relaxed  sq_store_release
@@ -127,5 +138,6 @@ static inline void *sq_percpu_at(const struct sq_percpu *percpu, uint32_t index)
 #else
 #include "machine/native.h"
 #endif
+#include "machine/rt_mutex.h"
 
 #endif

@@ -38,6 +38,7 @@
     X(SLAB, "slab_lock")       /* one slab */                                          \
     X(LIST, "list_lock")       /* one node's slab lists */                             \
     X(LIST_NESTED, "list_lock_nested") /* a list_lock taken under another cache's */   \
+    X(LOCAL, "local_lock")     /* a CPU's part of a cache, with PREEMPT_RT */          \
     X(BOOK, "book_lock")       /* slabq's own records, which no kernel keeps: free */   \
     X(META, "meta_lock")       /* memory for the allocator's own structures */         \
     X(PCP, "pcp_lock")         /* per-CPU page lists */                                \
@@ -192,6 +193,25 @@ typedef struct sq_machine sq_machine;
 typedef struct sq_cpu sq_cpu;
 struct sq_task;
 
+/* How a task begins, for those who need no more of it: the CPU that it is. */
+struct sq_task_head {
+    sq_cpu *cpu;
+};
+
+static inline sq_cpu *sq_cpu_of_task(const struct sq_task *task)
+{
+    return ((const struct sq_task_head *)(const void *)task)->cpu;
+}
+
+#define SQ_MUTEX_HELD_MAX 7u
+
+/* What a task keeps when it leaves its CPU in the middle of a call. */
+struct sq_task_context {
+    uint32_t migrate_depth; /* sq_migrate_disable without its enable */
+    uint8_t mutex_count;    /* sleeping locks held, by class in the order taken */
+    uint8_t mutex_class[SQ_MUTEX_HELD_MAX];
+};
+
 struct sq_cpu {
     /* -- constant -- */
     sq_machine *machine;
@@ -203,6 +223,9 @@ struct sq_cpu {
     uint32_t irq_depth;   /* sq_irq_save without its restore */
     uint32_t held_count;  /* locks held; kept from assertion level 2 on */
     uint8_t held_class[12];
+    uint32_t preempt_depth; /* sq_preempt_disable without its enable; simulated only */
+    uint32_t mutex_count;   /* sleeping locks that tasks of this CPU hold */
+    struct sq_task_context context; /* of `task` */
     struct sq_rng rng;
     struct sq_lock_stats lock_stats[SQ_LOCK_CLASS_COUNT];
 };

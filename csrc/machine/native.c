@@ -156,8 +156,9 @@ static void native_cpu_leave(sq_cpu *cpu)
 void sq_native_take_request(sq_cpu *cpu)
 {
     struct sq_native_cpu *native = (struct sq_native_cpu *)cpu;
-    if (atomic_load_explicit(&native->request_pending, memory_order_acquire) == 0)
-        return;
+    if (atomic_load_explicit(&native->request_pending, memory_order_acquire) == 0 ||
+        cpu->mutex_count > 0)
+        return; /* taken when the last sleeping lock is let go */
     atomic_store_explicit(&native->request_pending, 0, memory_order_relaxed);
     native->request_function(cpu, native->request_argument);
     atomic_store_explicit(&native->request_done, 1, memory_order_release);

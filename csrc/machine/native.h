@@ -24,6 +24,21 @@ typedef struct {
     _Atomic uint64_t value;
 } sq_atomic;
 
+/* A sleeping lock. `state` is changed by whoever takes or lets go, the list under
+ * `wait_lock`. */
+struct sq_rt_mutex {
+    _Atomic uint32_t state; /* enum native_mutex_state */
+    uint8_t lock_class;
+    sq_lock wait_lock; /* class WAIT */
+    struct sq_list waiters;
+};
+
+enum native_mutex_state {
+    NATIVE_MUTEX_FREE,
+    NATIVE_MUTEX_HELD,
+    NATIVE_MUTEX_WAITED, /* held, and somebody may sleep on it */
+};
+
 /* A pointer and a counter that change together (the kernel's freelist and tid). */
 struct sq_local_pair {
     void *first;
@@ -47,6 +62,8 @@ struct sq_native_cpu {
 
 void sq_native_lock_wait(sq_cpu *cpu, sq_lock *lock);
 void sq_native_take_request(sq_cpu *cpu);
+sq_cpu *sq_native_rt_mutex_wait(sq_cpu *cpu, struct sq_rt_mutex *mutex);
+void sq_native_rt_mutex_wake(sq_cpu *cpu, struct sq_rt_mutex *mutex);
 void sq_native_remote_delay(sq_cpu *cpu, const void *address, size_t bytes);
 void sq_native_relax(void);
 uint64_t sq_native_now_ns(void);
@@ -119,6 +136,17 @@ static inline void sq_preempt_enable(sq_cpu *cpu)
     (void)cpu;
 }
 
+static inline void sq_migrate_disable(sq_cpu *cpu)
+{
+    cpu->context.migrate_depth++;
+}
+
+static inline void sq_migrate_enable(sq_cpu *cpu)
+{
+    SQ_ASSERT_INTERNAL(cpu->context.migrate_depth > 0);
+    cpu->context.migrate_depth--;
+}
+
 static inline uint64_t sq_random(sq_cpu *cpu)
 {
     return sq_rng_next(&cpu->rng);
@@ -180,6 +208,56 @@ static inline bool sq_lock_is_held(sq_lock *lock)
 
 /* A macro, so that a failure names the caller's line. */
 #define sq_lock_assert_held(cpu, lock) SQ_ASSERT_INTERNAL(((void)(cpu), sq_lock_is_held(lock)))
+
+static inline void sq_rt_mutex_init(struct sq_rt_mutex *mutex,
+                                    enum sq_lock_class lock_class, const void *line)
+{
+    (void)line; /* the lock lies where it lies */
+    atomic_init(&mutex->state, NATIVE_MUTEX_FREE);
+    mutex->lock_class = (uint8_t)lock_class;
+    sq_lock_init(&mutex->wait_lock, SQ_LOCK_WAIT);
+    sq_list_init(&mutex->waiters);
+}
+
+static inline sq_cpu *sq_rt_mutex_acquire(sq_cpu *cpu, struct sq_rt_mutex *mutex)
+{
+    uint32_t expected = NATIVE_MUTEX_FREE;
+    struct sq_task_context *context;
+    SQ_ASSERT_INTERNAL(cpu->irq_depth == 0 && cpu->held_count == 0);
+    if (!atomic_compare_exchange_strong_explicit(&mutex->state, &expected,
+                                                 NATIVE_MUTEX_HELD, memory_order_acquire,
+                                                 memory_order_relaxed))
+        cpu = sq_native_rt_mutex_wait(cpu, mutex);
+    context = &cpu->context;
+    for (uint32_t i = 0; SQ_ASSERT_LEVEL >= 2 && i < context->mutex_count; i++)
+        SQ_ASSERT(context->mutex_class[i] < mutex->lock_class);
+    SQ_ASSERT(context->mutex_count < SQ_MUTEX_HELD_MAX);
+    context->mutex_class[context->mutex_count++] = mutex->lock_class;
+    context->migrate_depth++;
+    cpu->mutex_count++;
+    cpu->lock_stats[mutex->lock_class].acquisitions++;
+    return cpu;
+}
+
+static inline void sq_rt_mutex_release(sq_cpu *cpu, struct sq_rt_mutex *mutex)
+{
+    struct sq_task_context *context = &cpu->context;
+    SQ_ASSERT(context->mutex_count > 0 && /* let go in the order opposite to taking */
+              context->mutex_class[context->mutex_count - 1] == mutex->lock_class);
+    context->mutex_count--;
+    context->migrate_depth--;
+    cpu->mutex_count--;
+    if (atomic_exchange_explicit(&mutex->state, NATIVE_MUTEX_FREE,
+                                 memory_order_release) == NATIVE_MUTEX_WAITED)
+        sq_native_rt_mutex_wake(cpu, mutex);
+    sq_cpu_poll(cpu);
+}
+
+/* Natively it is known that somebody holds it, not who. */
+#define sq_rt_mutex_assert_held(cpu, mutex)                                            \
+    SQ_ASSERT_INTERNAL(((void)(cpu), atomic_load_explicit(&(mutex)->state,             \
+                                                          memory_order_relaxed) !=     \
+                                         NATIVE_MUTEX_FREE))
 
 /* ---- atomics ---- */
 

@@ -250,15 +250,33 @@ static void sched_idle(struct sched *sched, struct sched_cpu *self)
 
 /* ---- run queues ---- */
 
-/* Link a runnable task into the queue of `target`, before or after all others. */
+/* May another CPU take it? Does not change while it is queued. */
+static bool sched_may_move(const sq_task *task)
+{
+    return !task->is_pinned && task->context.migrate_depth == 0;
+}
+
+/* Before the first waiting task of lower priority, or of the same with `is_first`.
+ * Requires the queue's lock. */
+static void sched_link_by_priority(struct sched_cpu *target, sq_task *task, bool is_first)
+{
+    struct sq_list *place = target->queue.prev;
+    while (place != &target->queue) {
+        const sq_task *other = SQ_LIST_ENTRY(place, sq_task, link);
+        if (other->own_priority > task->own_priority ||
+            (other->own_priority == task->own_priority && !is_first))
+            break;
+        place = place->prev;
+    }
+    sq_list_link_head(&task->link, place);
+}
+
+/* Link a runnable task into the queue of `target`. */
 static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, bool is_first)
 {
     sq_lock_acquire(cpu, &target->lock);
-    if (is_first)
-        sq_list_link_head(&task->link, &target->queue);
-    else
-        sq_list_link_tail(&task->link, &target->queue);
-    if (!task->is_pinned)
+    sched_link_by_priority(target, task, is_first);
+    if (sched_may_move(task))
         (void)atomic_fetch_add(&target->movable_count, 1);
     (void)atomic_fetch_add(&target->queued_count, 1);
     sq_lock_release(cpu, &target->lock);
@@ -269,7 +287,7 @@ static void sched_link(sq_cpu *cpu, struct sched_cpu *target, sq_task *task, boo
 static void sched_enqueue(sq_cpu *cpu, struct sched_cpu *target, sq_task *task)
 {
     struct sched *sched = target->sched;
-    bool is_movable = !task->is_pinned;
+    bool is_movable = sched_may_move(task);
     sched_link(cpu, target, task, false);
     if (!sched_kick(sched, target) && is_movable && atomic_load(&target->is_busy))
         sched_offer(sched, target->index);
@@ -282,11 +300,11 @@ static sq_task *sched_dequeue(sq_cpu *cpu, struct sched_cpu *from, bool movable)
     sq_lock_acquire(cpu, &from->lock);
     SQ_LIST_EACH (link, &from->queue) {
         sq_task *task = SQ_LIST_ENTRY(link, sq_task, link);
-        if (movable && task->is_pinned)
+        if (movable && !sched_may_move(task))
             continue;
         found = task;
         sq_list_unlink(link);
-        if (!task->is_pinned)
+        if (sched_may_move(task))
             (void)atomic_fetch_sub(&from->movable_count, 1);
         (void)atomic_fetch_sub(&from->queued_count, 1);
         break;
@@ -360,7 +378,7 @@ static struct sched_cpu *sched_place(sq_cpu *waker, const sq_task *task)
     struct sched *sched = sched_of(task);
     struct sched_cpu *last = sched_cpu_of(task);
     struct sched_cpu *near = &sched->cpus[waker->index];
-    if (sched->config.wake_affine && !task->is_pinned && last != near &&
+    if (sched->config.wake_affine && sched_may_move(task) && last != near &&
         atomic_load(&near->queued_count) < atomic_load(&last->queued_count))
         return near;
     return last;
@@ -471,6 +489,21 @@ void sq_task_next_slice(sq_task *task)
     sq_cpu_poll(task->cpu);
 }
 
+void sq_task_set_priority(sq_task *task, uint32_t priority)
+{
+    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_MAX);
+    task->own_priority = task->priority = priority;
+}
+
+void sq_task_block(sq_task *task, sq_lock *lock)
+{
+    uint32_t *inside_count = &task->sched->inside_count;
+    (void)__atomic_fetch_add(inside_count, 1, __ATOMIC_SEQ_CST);
+    sched_cpu_of(task)->release = lock;
+    sched_leave_cpu(task, SCHED_SLEEPS);
+    (void)__atomic_fetch_sub(inside_count, 1, __ATOMIC_SEQ_CST);
+}
+
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock)
 {
     sq_lock_assert_held(task->cpu, lock);
@@ -502,7 +535,10 @@ static void sched_run_task(struct sched *sched, struct sched_cpu *self, sq_task 
     self->last = task;
     task->cpu = self->cpu;
     self->cpu->task = task;
+    self->cpu->context = task->context;
     sq_fiber_switch(&self->loop, &task->fiber);
+    task->context = self->cpu->context;
+    self->cpu->context = (struct sq_task_context){0};
     self->cpu->task = NULL;
     switch (self->after) {
     case SCHED_SLEEPS:
@@ -550,7 +586,8 @@ static void *sched_thread_main(void *argument)
     sched_pin(self->index);
     sq_fiber_adopt_thread(&self->loop);
     self->cpu = sched->machine->ops->cpu_enter(sched->machine, self->index);
-    while (!atomic_load(&sched->is_finished)) {
+    while (!atomic_load(&sched->is_finished) ||
+           __atomic_load_n(&sched->base.inside_count, __ATOMIC_SEQ_CST) > 0) {
         sq_task *task;
         sq_cpu_poll(self->cpu);
         if (!sq_list_is_empty(&self->timers))

@@ -23,6 +23,10 @@
  * simulated one (sched_sim.c) does as the kernel's: run queues by virtual runtime, and
  * the rules of SQ_SCHED_RULES. What follows is common to both.
  *
+ * A run ends where its tasks are, but for those that left their CPU inside a call of an
+ * allocator (preempted, or waiting for a sleeping lock): they are continued until that
+ * call is over, so that no structure is left half changed.
+ *
  * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
  * of the machine.
  */
@@ -40,10 +44,12 @@
 #define sq_sched_finish     SQ_ON_MACHINE(sq_sched_finish)
 #define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
 #define sq_task_create      SQ_ON_MACHINE(sq_task_create)
+#define sq_task_block       SQ_ON_MACHINE(sq_task_block)
 #define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
 #define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
 #define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
 #define sq_task_sleep_until SQ_ON_MACHINE(sq_task_sleep_until)
+#define sq_task_set_priority SQ_ON_MACHINE(sq_task_set_priority)
 #define sq_task_look_at_timers SQ_ON_MACHINE(sq_task_look_at_timers)
 #define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
 #define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
@@ -61,7 +67,10 @@ struct sq_sched_config {
     struct sq_sched_rules rules; /* simulated only */
 };
 
+#define SQ_TASK_PRIORITY_MAX 99u
+
 struct sq_task {
+    sq_cpu *cpu; /* it runs on, or ran on last; first, see sq_task_head */
     /* -- constant -- */
     sq_sched *sched;
     void *owner; /* the creator's */
@@ -70,7 +79,9 @@ struct sq_task {
     bool is_pinned;  /* never leaves its CPU */
     uint32_t number; /* counted from 0 in order of creation */
     /* -- the task while it runs, then the scheduler -- */
-    sq_cpu *cpu;         /* it runs on, or ran on last */
+    struct sq_task_context context; /* while it does not run */
+    uint32_t own_priority; /* SCHED_FIFO's 1 to 99; 0: a normal task */
+    uint32_t priority;     /* that, or one inherited; simulated only */
     uint32_t calls_left; /* of the slice */
     bool slice_is_over;
     bool is_told_to_stop; /* the owner's */
@@ -82,6 +93,8 @@ struct sq_task {
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
     struct sq_task_engine engine;
 };
+
+_Static_assert(offsetof(struct sq_task, cpu) == 0, "a task begins as sq_task_head");
 
 /* Tasks that wait for something, longest first. Its owner names the lock that guards
  * it: class WAIT, or WORKLOAD. */
@@ -97,8 +110,10 @@ struct sq_sched_signal {
 
 struct sq_sched {
     struct sq_sched_signal signal; /* first, where sq_task_step looks */
-    /* Tasks that sleep until a time; with builtins, as it is no cost of the machine. */
+    /* With builtins, as they are no cost of the machine: tasks that sleep until a time,
+     * and tasks that left their CPU inside a call that does not end there. */
     uint32_t timer_count;
+    uint32_t inside_count;
 };
 
 /* Called about every 50 ms by the thread inside sq_sched_run; true: stop the run. */
@@ -137,6 +152,9 @@ _Noreturn void sq_task_abandon(sq_task *task);
 void sq_task_next_slice(sq_task *task);
 /* Sleep until the machine's clock shows `time_ns`. Requires no lock held. */
 void sq_task_sleep_until(sq_task *task, uint64_t time_ns);
+/* SCHED_FIFO of this priority, 1 to 99, or a normal task again (0), from now on: it goes
+ * before all of lower priority, and between those of its own in the order they came. */
+void sq_task_set_priority(sq_task *task, uint32_t priority);
 /* Let tasks of this CPU run whose time has come. */
 void sq_task_look_at_timers(sq_task *task);
 
@@ -151,6 +169,9 @@ static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
  * runs.
  */
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
+/* For sleeping locks, native only: the task is on a list that `lock` guards; leave the
+ * CPU, then let go of the lock. The task is continued even if the run ends meanwhile. */
+void sq_task_block(sq_task *task, sq_lock *lock);
 /* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns
  * how many there were. */
 uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_count);

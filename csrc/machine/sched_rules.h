@@ -34,7 +34,11 @@
       "sim: a busy CPU looks for a longer queue so often")                             \
     X(sched_tick_us, 1000, 10, 1000000,                                                \
       "sim: an idle CPU looks so often while tasks "                                   \
-      "wait elsewhere")
+      "wait elsewhere")                                                                \
+    X(sched_preempt_rt, -1, -1, 1,                                                     \
+      "sim: 1: PREEMPT_RT: a task of higher priority takes the CPU wherever "          \
+      "interrupts and preemption are on; 0: at the running task's next call that may " \
+      "block; -1: as the policy's kernel profile is")
 
 struct sq_sched_rules {
 #define SQ_SCHED_RULE_FIELD(name, value, minimum, maximum, help) int64_t name;

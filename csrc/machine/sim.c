@@ -15,7 +15,6 @@
 #define SQ_MACHINE_SIM 1
 #include "machine/sim_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,8 +23,6 @@
 #include "machine/pages.h"
 #include "machine/sim_machine.h"
 
-#define BLOCK_BYTES  (UINT64_C(1) << (SQ_PAGE_ORDER_MAX + SQ_PAGE_SHIFT))
-#define SHARED_BYTES (UINT64_C(8) << 30) /* address space; touched on use */
 /* Without another CPU in sight, a CPU still looks up after so much of its time. */
 #define LOOKAHEAD_PS UINT64_C(100000000)
 #define TICK_NS      UINT64_C(20000000) /* of the host's clock */
@@ -198,6 +195,12 @@ void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps)
         sim_set_horizon(machine, machine->current);
 }
 
+void sim_kick_spinner(struct sq_sim_cpu *cpu, uint64_t at_ps)
+{
+    if (cpu->is_spinning && cpu->is_blocked)
+        sim_unblock(cpu, at_ps);
+}
+
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber)
 {
     uint64_t start_ps;
@@ -241,7 +244,7 @@ void sim_run_end(struct sim_machine *machine)
         sq_sim_book(cpu);
         machine->latest_ps = sq_max_u64(machine->latest_ps, cpu->now_ps);
         cpu->horizon_ps = cpu->strict_ps = UINT64_MAX;
-        cpu->slice_end_ps = UINT64_MAX;
+        cpu->slice_end_ps = cpu->preempt_at_ps = UINT64_MAX;
         cpu->running = NULL;
         cpu->is_active = cpu->is_blocked = cpu->is_idle = false;
         cpu->scopes.depth = 0;
@@ -261,6 +264,7 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
 {
     struct sim_machine *machine = cpu->sim;
     uint64_t mix;
+    sq_sim_preempt_point(cpu);
     if (machine->costs.jitter_ps > 0)
         cpu->now_ps +=
             sq_rng_below(&machine->rng, (uint64_t)machine->costs.jitter_ps + 1);
@@ -271,6 +275,20 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
         sq_rng_rotate(machine->fingerprint ^ mix, 29) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
+/* Time passes up to the next moment at which a task of higher priority may come, which
+ * then has the CPU first. */
+void sq_sim_charge_preemptibly(struct sq_sim_cpu *cpu, uint64_t ps)
+{
+    while (ps > 0) {
+        uint64_t step_ps = ps;
+        if (cpu->now_ps < cpu->preempt_at_ps)
+            step_ps = sq_min_u64(ps, cpu->preempt_at_ps - cpu->now_ps);
+        cpu->now_ps += step_ps;
+        ps -= step_ps;
+        sq_sim_preempt_point(cpu);
+    }
+}
+
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)
 {
     sq_sim_scope_enter(&cpu->base, scope);
@@ -278,234 +296,16 @@ void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)
     sq_sim_scope_leave(&cpu->base, scope);
 }
 
-/* ---- locks ---- */
-
-/* Rank and depth: a lock is taken inside locks of lower classes only. */
-static void lock_note(struct sq_sim_cpu *cpu, const sq_lock *lock, bool is_ranked)
-{
-    sq_cpu *base = &cpu->base;
-    base->lock_stats[lock->lock_class].acquisitions++;
-    for (uint32_t i = 0; is_ranked && i < base->held_count; i++)
-        SQ_ASSERT(base->held_class[i] < lock->lock_class);
-    SQ_ASSERT(base->held_count < SQ_ARRAY_COUNT(cpu->held));
-    cpu->held[base->held_count] = lock;
-    base->held_class[base->held_count++] = lock->lock_class;
-}
-
-static void lock_forget(struct sq_sim_cpu *cpu, const sq_lock *lock)
-{
-    sq_cpu *base = &cpu->base;
-    uint32_t i = base->held_count;
-    while (i > 0 && cpu->held[i - 1] != lock)
-        i--;
-    SQ_ASSERT(i > 0); /* released by a CPU that does not hold it */
-    for (; i < base->held_count; i++) {
-        cpu->held[i - 1] = cpu->held[i];
-        base->held_class[i - 1] = base->held_class[i];
-    }
-    base->held_count--;
-}
-
-/* When a free lock was let go, if that lies ahead of this CPU's clock; else 0. */
-static uint64_t lock_free_at(const struct sq_sim_cpu *cpu, const sq_lock *lock)
-{
-    const struct sq_sim_cpu *last;
-    uint64_t last_units, age, free_ps;
-    if (!cpu->sim->is_running)
-        return 0;
-    last = &cpu->sim->cpus[lock->count];
-    if (last->now_ps <= cpu->now_ps)
-        return 0;
-    last_units = last->now_ps >> 8;
-    age = (last_units - lock->word) & UINT32_MAX;
-    free_ps = age <= last_units ? (last_units - age) << 8 : 0;
-    return free_ps > cpu->now_ps ? free_ps : 0;
-}
-
-static void lock_append_waiter(struct sq_sim_cpu *cpu, sq_lock *lock)
-{
-    uint32_t number = cpu->base.index + 1, last = lock->word >> 16;
-    cpu->next_waiter = 0;
-    if (lock->count == 0)
-        lock->word = number | number << 16;
-    else {
-        cpu->sim->cpus[last - 1].next_waiter = (uint16_t)number;
-        lock->word = (lock->word & 0xFFFF) | number << 16;
-    }
-    lock->count++;
-}
-
-/* Take the n-th waiter off the list. Requires that there are so many. */
-static struct sq_sim_cpu *lock_take_waiter(struct sim_machine *machine, sq_lock *lock,
-                                           uint32_t n)
-{
-    uint32_t before = 0, number = lock->word & 0xFFFF;
-    struct sq_sim_cpu *waiter;
-    for (; n > 0; n--) {
-        before = number;
-        number = machine->cpus[number - 1].next_waiter;
-    }
-    waiter = &machine->cpus[number - 1];
-    if (before == 0)
-        lock->word = (lock->word & 0xFFFF0000) | waiter->next_waiter;
-    else
-        machine->cpus[before - 1].next_waiter = waiter->next_waiter;
-    if (lock->word >> 16 == number)
-        lock->word = (lock->word & 0xFFFF) | before << 16;
-    lock->count--;
-    return waiter;
-}
-
-/* Domains that wait for the lock, the new holder's not counted. Their buses carry the
- * line to each of them. */
-static uint32_t lock_waiting_domains(struct sim_machine *machine, const sq_lock *lock,
-                                     const struct sq_sim_cpu *holder)
-{
-    uint64_t seen[SQ_CPU_MAX / 64] = {0};
-    uint32_t domains = 0, number = lock->word & 0xFFFF;
-    for (uint32_t i = 0; i < lock->count; i++) {
-        const struct sq_sim_cpu *waiter = &machine->cpus[number - 1];
-        uint32_t domain = waiter->core->domain;
-        number = waiter->next_waiter;
-        if (domain == holder->core->domain || (seen[domain / 64] >> domain % 64 & 1))
-            continue;
-        seen[domain / 64] |= UINT64_C(1) << domain % 64;
-        sim_spin_traffic(machine, holder->now_ps, domain);
-        domains++;
-    }
-    return domains;
-}
-
-/* The lock's line; nobody comes in between, whatever the mode. */
-static void lock_touch(struct sq_sim_cpu *cpu, const sq_lock *lock,
-                       enum sim_access access)
-{
-    uint64_t offset = (uint64_t)((uintptr_t)lock - (uintptr_t)cpu->region);
-    sq_sim_access(cpu, offset, access, false);
-}
-
-/* Wait in line; the CPU that lets the lock go makes us its holder. */
-static void lock_wait(struct sq_sim_cpu *cpu, sq_lock *lock)
-{
-    struct sq_lock_stats *stats = &cpu->base.lock_stats[lock->lock_class];
-    uint64_t start_ps = cpu->now_ps;
-    SQ_ASSERT(!sq_lock_is_held_by(&cpu->base, lock)); /* it would wait for itself */
-    SQ_ASSERT(cpu->sim->is_running);                  /* nobody could let it go */
-    sq_sim_scope_enter(&cpu->base, SQ_SCOPE_LOCK_WAIT);
-    lock->heat = SIM_LOCK_HEAT_MAX;
-    lock_touch(cpu, lock, SIM_ATOMIC);
-    sim_line_set_contended(cpu->sim, lock, true);
-    lock_append_waiter(cpu, lock);
-    sim_block(cpu);
-    sq_sim_scope_leave(&cpu->base, SQ_SCOPE_LOCK_WAIT);
-    stats->contended++;
-    stats->wait_ns += (cpu->now_ps - start_ps) / 1000;
-}
-
-/* Take a free lock, which another CPU may let go only later in virtual time. */
-static void lock_take(struct sq_sim_cpu *cpu, sq_lock *lock)
-{
-    struct sq_lock_stats *stats = &cpu->base.lock_stats[lock->lock_class];
-    uint64_t free_ps = lock_free_at(cpu, lock), start_ps = cpu->now_ps;
-    lock->holder = (uint16_t)(cpu->base.index + 1);
-    lock->count = 0;
-    lock->word = 0;
-    if (free_ps == 0) {
-        if (lock->heat > 0)
-            lock->heat--;
-        lock_touch(cpu, lock, SIM_ATOMIC);
-        sq_sim_charge(cpu, cpu->costs->lock_acquire_ps);
-        return;
-    }
-    sq_sim_scope_enter(&cpu->base, SQ_SCOPE_LOCK_WAIT);
-    cpu->now_ps = free_ps;
-    lock->heat = SIM_LOCK_HEAT_MAX;
-    lock_touch(cpu, lock, SIM_ATOMIC);
-    sq_sim_charge(cpu, cpu->costs->lock_handover_ps);
-    sq_sim_scope_leave(&cpu->base, SQ_SCOPE_LOCK_WAIT);
-    stats->contended++;
-    stats->wait_ns += (cpu->now_ps - start_ps) / 1000;
-}
-
-void sq_sim_lock_acquire(sq_cpu *base, sq_lock *lock)
-{
-    struct sq_sim_cpu *cpu = sq_sim_of(base);
-    if (lock->lock_class == SQ_LOCK_BOOK) { /* held between no two events */
-        SQ_ASSERT(lock->holder == 0);
-        lock->holder = (uint16_t)(base->index + 1);
-        cpu->strict_ps = UINT64_MAX; /* until it is let go */
-        return;
-    }
-    sq_sim_event(cpu, SIM_EVENT_LOCK);
-    if (lock->holder != 0)
-        lock_wait(cpu, lock);
-    else
-        lock_take(cpu, lock);
-    lock_note(cpu, lock, true);
-}
-
-bool sq_sim_lock_try(sq_cpu *base, sq_lock *lock)
-{
-    struct sq_sim_cpu *cpu = sq_sim_of(base);
-    sq_sim_event(cpu, SIM_EVENT_TRY);
-    if (lock->holder != 0 || lock_free_at(cpu, lock) != 0) {
-        lock_touch(cpu, lock, SIM_READ);
-        return false;
-    }
-    lock_take(cpu, lock);
-    lock_note(cpu, lock, false);
-    return true;
-}
-
-/* Give a lock that others wait for to one of them. */
-static void lock_hand_over(struct sq_sim_cpu *cpu, sq_lock *lock)
-{
-    struct sim_machine *machine = cpu->sim;
-    const struct sq_sim_costs *costs = &machine->costs;
-    uint32_t n = costs->lock_is_unfair ? sq_rng_below(&machine->rng, lock->count) : 0;
-    struct sq_sim_cpu *next = lock_take_waiter(machine, lock, n);
-    lock->holder = (uint16_t)(next->base.index + 1);
-    if (lock->count == 0)
-        sim_line_set_contended(machine, lock, false);
-    next->now_ps = sq_max_u64(next->now_ps, cpu->now_ps);
-    lock_touch(next, lock, SIM_ATOMIC);
-    next->now_ps += (uint64_t)(costs->lock_handover_ps +
-                               costs->lock_handover_per_waiter_ps *
-                                   lock_waiting_domains(machine, lock, next));
-    sim_unblock(next, next->now_ps);
-}
-
-void sq_sim_lock_release(sq_cpu *base, sq_lock *lock)
-{
-    struct sq_sim_cpu *cpu = sq_sim_of(base);
-    SQ_ASSERT(sq_lock_is_held_by(base, lock)); /* released by a CPU that has it not */
-    if (lock->lock_class == SQ_LOCK_BOOK) {
-        lock->holder = 0;
-        if (cpu->costs->strict)
-            cpu->strict_ps = cpu->horizon_ps;
-        return;
-    }
-    if (cpu->costs->strict || lock->heat > 0)
-        sq_sim_event(cpu, SIM_EVENT_RELEASE);
-    lock_forget(cpu, lock);
-    lock_touch(cpu, lock, SIM_WRITE);
-    sq_sim_charge(cpu, cpu->costs->lock_release_ps);
-    if (lock->count > 0) {
-        lock_hand_over(cpu, lock);
-        return;
-    }
-    lock->holder = 0;
-    lock->count = (uint8_t)base->index;
-    lock->word = (uint32_t)(cpu->now_ps >> 8);
-}
-
 /* ---- requests between CPUs ---- */
 
 void sq_sim_take_request(struct sq_sim_cpu *cpu)
 {
     sq_cpu_function *function = cpu->request_function;
+    if (cpu->base.mutex_count > 0)
+        return; /* taken when the last of them is let go */
     cpu->request_function = NULL;
     function(&cpu->base, cpu->request_argument);
+    cpu->sim->request_is_done = true;
 }
 
 /* Run `function` as a CPU that takes no part in a run (any more), on its clock. The
@@ -540,11 +340,13 @@ static void sim_request(struct sq_sim_cpu *cpu, struct sq_sim_cpu *target,
         sim_run_as(cpu, target, function, argument);
         return;
     }
+    cpu->sim->request_is_done = false;
     target->request_argument = argument;
     target->request_function = function;
     if (target->is_idle)
         sim_unblock(target, cpu->now_ps + (uint64_t)cpu->costs->idle_exit_ps);
-    while (target->request_function != NULL)
+    sim_kick_spinner(target, cpu->now_ps);
+    while (!cpu->sim->request_is_done)
         sq_cpu_relax(&cpu->base);
 }
 
@@ -565,46 +367,6 @@ void sq_on_each_cpu(sq_cpu *base, sq_cpu_function *function, void *argument)
     }
     machine->request_busy = false;
     sq_scope_leave(base, IRQ_WAIT);
-}
-
-/* ---- shared memory outside the nodes ---- */
-
-static uint32_t shared_class(size_t bytes)
-{
-    return sq_fls(sq_max_u64(bytes, SQ_LINE_SIZE) - 1);
-}
-
-void *sq_shared_alloc(sq_machine *base, size_t bytes)
-{
-    struct sim_machine *machine = sim_of(base);
-    uint32_t class_index = shared_class(bytes);
-    uint64_t size;
-    void *memory;
-    if (bytes > machine->shared_bytes)
-        return NULL;
-    /* Small pieces are reused by size class; large ones take what they need. */
-    size = sq_align_up(sq_max_u64(bytes, 1), SQ_LINE_SIZE);
-    memory = machine->shared_free[class_index];
-    if (memory != NULL) {
-        machine->shared_free[class_index] = *(void **)memory;
-        return memset(memory, 0, size);
-    }
-    size = UINT64_C(1) << class_index;
-    if (size > machine->shared_bytes - machine->shared_used)
-        return NULL;
-    memory = base->region + machine->shared_used;
-    machine->shared_used += size;
-    return memory; /* fresh pages are zero */
-}
-
-void sq_shared_free(sq_machine *base, void *memory, size_t bytes)
-{
-    struct sim_machine *machine = sim_of(base);
-    uint32_t class_index = shared_class(bytes);
-    if (memory == NULL)
-        return;
-    *(void **)memory = machine->shared_free[class_index];
-    machine->shared_free[class_index] = memory;
 }
 
 /* ---- the control plane ---- */
@@ -692,75 +454,6 @@ static const struct sq_machine_ops sim_ops = {
 
 /* ---- making ---- */
 
-static void *sim_reserve(uint64_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-/* Accesses are all over the place: with large pages of the host a third of them is
- * cheaper. A host that has none costs speed only. */
-static void sim_advise(void *memory, uint64_t bytes)
-{
-    if (memory != NULL)
-        (void)madvise(memory, bytes, MADV_HUGEPAGE);
-}
-
-/* A reservation at a multiple of the largest block; the parts around it go back. */
-static char *sim_reserve_region(uint64_t bytes)
-{
-    char *memory = sim_reserve(bytes + BLOCK_BYTES), *start;
-    if (memory == NULL)
-        return NULL;
-    start = (char *)sq_align_up((uintptr_t)memory, BLOCK_BYTES);
-    if (start > memory)
-        (void)munmap(memory, (size_t)(start - memory));
-    (void)munmap(start + bytes, (size_t)(memory + BLOCK_BYTES - start));
-    return start;
-}
-
-static int sim_check_memory(const struct sq_machine_config *config,
-                            struct sq_error *error)
-{
-    uint64_t max = UINT64_C(1) << 40;
-    if (config->node_bytes < BLOCK_BYTES || config->node_bytes > max ||
-        config->node_bytes % BLOCK_BYTES != 0)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "node_bytes is %llu: accepted are multiples of 4 MiB "
-                            "(%llu) up to 1 TiB",
-                            (unsigned long long)config->node_bytes,
-                            (unsigned long long)BLOCK_BYTES);
-    return SQ_OK;
-}
-
-static int sim_reserve_memory(struct sim_machine *machine, struct sq_error *error)
-{
-    sq_machine *base = &machine->base;
-    uint64_t arena_bytes;
-    base->node_shift = sq_fls(base->node_bytes - 1);
-    arena_bytes = (uint64_t)base->topology.node_count << base->node_shift;
-    machine->shared_bytes = SHARED_BYTES;
-    machine->frames_bytes = sq_align_up(
-        (arena_bytes >> SQ_PAGE_SHIFT) * sizeof(struct sq_page), BLOCK_BYTES);
-    base->region_bytes = machine->shared_bytes + machine->frames_bytes + arena_bytes;
-    base->region = sim_reserve_region(base->region_bytes);
-    machine->lines = sim_reserve(base->region_bytes / SQ_LINE_SIZE * 8);
-    sim_advise(base->region, base->region_bytes);
-    sim_advise(machine->lines, base->region_bytes / SQ_LINE_SIZE * 8);
-    if (base->region == NULL || machine->lines == NULL)
-        return sq_error_set(
-            error, SQ_E_MEMORY,
-            "node_bytes is %llu on %u nodes: the host refuses to reserve "
-            "that much address space (%s)",
-            (unsigned long long)base->node_bytes, base->topology.node_count,
-            strerror(errno));
-    base->page_frames =
-        (struct sq_page *)(void *)(base->region + machine->shared_bytes);
-    base->arena = base->region + machine->shared_bytes + machine->frames_bytes;
-    return SQ_OK;
-}
-
 static int sim_make_cpus(struct sim_machine *machine, uint64_t seed,
                          struct sq_error *error)
 {
@@ -781,6 +474,7 @@ static int sim_make_cpus(struct sim_machine *machine, uint64_t seed,
         cpu->region_bytes = base->region_bytes;
         cpu->lines = machine->lines;
         cpu->horizon_ps = cpu->strict_ps = cpu->slice_end_ps = UINT64_MAX;
+        cpu->preempt_at_ps = UINT64_MAX;
     }
     return SQ_OK;
 }
@@ -801,11 +495,11 @@ int sq_sim_machine_create(const struct sq_machine_config *config,
     machine->base.node_bytes = config->node_bytes;
     code = sq_topology_finish(&machine->base.topology, error);
     if (code == SQ_OK)
-        code = sim_check_memory(config, error);
+        code = sim_memory_check(config, error);
     if (code == SQ_OK)
         code = sq_sim_costs_set(&machine->costs, parameters, parameter_count, error);
     if (code == SQ_OK)
-        code = sim_reserve_memory(machine, error);
+        code = sim_memory_reserve(machine, error);
     if (code == SQ_OK)
         code = sim_make_cpus(machine, config->seed, error);
     if (code == SQ_OK)

@@ -50,6 +50,22 @@ struct sq_local_pair {
     uint64_t second;
 };
 
+/*
+ * A sleeping lock. What changes it changes it between two events, so that only its cost
+ * needs the lock of the waiters. `owner` is NULL and `outside` is not while a caller that
+ * is no task holds it.
+ */
+struct sq_rt_mutex {
+    sq_lock wait_lock; /* class WAIT */
+    uint8_t lock_class;
+    uint16_t outside;  /* CPU + 1 */
+    struct sq_task *owner;
+    struct sq_list waiters;       /* sim_waiter.link, the next to get it first */
+    struct sq_rt_mutex *next_held; /* of the owner's */
+    uint64_t free_ps;             /* when it was let go */
+    const void *line;             /* what its instructions touch */
+};
+
 #define SIM_SCOPE_DEPTH_MAX 15u
 
 /* The scopes that are open, outermost first; they belong to the task. */
@@ -63,6 +79,10 @@ struct sq_task_engine {
     uint64_t vruntime_ps;
     uint64_t started_ps;   /* on its CPU, or booked until then */
     uint64_t ran_until_ps; /* when it last left a CPU */
+    bool is_preempted;     /* somewhere in a call: it goes on where it was */
+    bool is_queued;        /* on the run queue of its CPU */
+    struct sq_rt_mutex *first_held;
+    struct sim_waiter *waiter; /* for a sleeping lock; NULL: for none */
     struct sq_scope_stack scopes;
 };
 
@@ -72,6 +92,7 @@ struct sq_sim_cpu {
     uint64_t horizon_ps; /* the clock of the next CPU in time */
     uint64_t strict_ps;  /* the same in strict mode, else the end of time */
     uint64_t slice_end_ps;
+    uint64_t preempt_at_ps; /* a timer, or 0: a task of higher priority waits */
     uint64_t access_count;
     uint64_t last_miss; /* the line; the next one up is on its way already */
     /* -- constant: the fast path of an access -- */
@@ -93,6 +114,7 @@ struct sq_sim_cpu {
     bool is_active;           /* part of a run, and not done with it */
     bool is_blocked;          /* waits for a lock, or idle */
     bool is_idle;             /* has no task; a request wakes it */
+    bool is_spinning;         /* its task waits for the owner of a sleeping lock */
     uint64_t sleeps_until_ps; /* 0: without limit */
     uint16_t next_waiter;     /* for the same lock: CPU + 1 */
     const sq_lock *held[12];
@@ -119,6 +141,10 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event);
 void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
                  bool is_further);
 void sq_sim_take_request(struct sq_sim_cpu *cpu);
+void sq_sim_preempt(struct sq_sim_cpu *cpu);
+void sq_sim_charge_preemptibly(struct sq_sim_cpu *cpu, uint64_t ps);
+sq_cpu *sq_sim_rt_mutex_acquire(sq_cpu *cpu, struct sq_rt_mutex *mutex);
+void sq_sim_rt_mutex_release(sq_cpu *cpu, struct sq_rt_mutex *mutex);
 void sq_sim_lock_acquire(sq_cpu *cpu, sq_lock *lock);
 bool sq_sim_lock_try(sq_cpu *cpu, sq_lock *lock);
 void sq_sim_lock_release(sq_cpu *cpu, sq_lock *lock);
@@ -132,6 +158,13 @@ static inline struct sq_sim_cpu *sq_sim_of(const sq_cpu *cpu)
 static inline void sq_sim_charge(struct sq_sim_cpu *cpu, int64_t ps)
 {
     cpu->now_ps += (uint64_t)ps;
+}
+
+/* A place where another task may take the CPU, if nothing forbids it there. */
+static inline void sq_sim_preempt_point(struct sq_sim_cpu *cpu)
+{
+    if (__builtin_expect(cpu->now_ps >= cpu->preempt_at_ps, 0))
+        sq_sim_preempt(cpu);
 }
 
 /* One line. Memory outside the machine (stacks of tasks) is always near. */
@@ -171,6 +204,7 @@ static inline void sq_sim_touch(sq_cpu *base, const void *address, size_t bytes,
     sq_sim_access(cpu, offset, access, false);
     for (uint64_t done = SQ_LINE_SIZE; done < end; done += SQ_LINE_SIZE)
         sq_sim_access(cpu, offset - first_gap + done, access, true);
+    sq_sim_preempt_point(cpu);
 }
 
 /* ---- execution context ---- */
@@ -191,8 +225,10 @@ static inline void sq_irq_restore(sq_cpu *cpu)
 {
     sq_sim_charge(sq_sim_of(cpu), sq_sim_of(cpu)->costs->irq_restore_ps);
     SQ_ASSERT(cpu->irq_depth > 0);
-    if (--cpu->irq_depth == 0)
+    if (--cpu->irq_depth == 0) {
         sq_cpu_poll(cpu);
+        sq_sim_preempt_point(sq_sim_of(cpu));
+    }
 }
 
 /* Time of a loop that waits for another CPU. */
@@ -205,12 +241,28 @@ static inline void sq_cpu_relax(sq_cpu *cpu)
 
 static inline void sq_preempt_disable(sq_cpu *cpu)
 {
+    cpu->preempt_depth++;
     sq_sim_charge(sq_sim_of(cpu), sq_sim_of(cpu)->costs->preempt_ps);
 }
 
 static inline void sq_preempt_enable(sq_cpu *cpu)
 {
-    (void)cpu; /* charged where it was disabled */
+    SQ_ASSERT(cpu->preempt_depth > 0);
+    cpu->preempt_depth--; /* charged where it was disabled */
+    sq_sim_preempt_point(sq_sim_of(cpu));
+}
+
+/* Taken for as many instructions as preemption off and on again. */
+static inline void sq_migrate_disable(sq_cpu *cpu)
+{
+    cpu->context.migrate_depth++;
+    sq_sim_charge(sq_sim_of(cpu), sq_sim_of(cpu)->costs->preempt_ps);
+}
+
+static inline void sq_migrate_enable(sq_cpu *cpu)
+{
+    SQ_ASSERT(cpu->context.migrate_depth > 0);
+    cpu->context.migrate_depth--;
 }
 
 static inline uint64_t sq_random(sq_cpu *cpu)
@@ -225,7 +277,11 @@ static inline uint64_t sq_now_ns(const sq_cpu *cpu)
 
 static inline void sq_charge_ns(sq_cpu *cpu, uint64_t ns)
 {
-    sq_sim_of(cpu)->now_ps += ns * 1000;
+    struct sq_sim_cpu *sim = sq_sim_of(cpu);
+    if (sim->now_ps + ns * 1000 >= sim->preempt_at_ps)
+        sq_sim_charge_preemptibly(sim, ns * 1000);
+    else
+        sim->now_ps += ns * 1000;
 }
 
 static inline bool sq_slice_is_over(const sq_cpu *cpu)
@@ -280,6 +336,38 @@ static inline bool sq_lock_is_held_by(const sq_cpu *cpu, const sq_lock *lock)
 
 /* A macro, so that a failure names the caller's line. */
 #define sq_lock_assert_held(cpu, lock) SQ_ASSERT(sq_lock_is_held_by(cpu, lock))
+
+static inline void sq_rt_mutex_init(struct sq_rt_mutex *mutex,
+                                    enum sq_lock_class lock_class, const void *line)
+{
+    sq_lock_init(&mutex->wait_lock, SQ_LOCK_WAIT);
+    mutex->lock_class = (uint8_t)lock_class;
+    mutex->outside = 0;
+    mutex->owner = NULL;
+    sq_list_init(&mutex->waiters);
+    mutex->next_held = NULL;
+    mutex->free_ps = 0;
+    mutex->line = line;
+}
+
+static inline sq_cpu *sq_rt_mutex_acquire(sq_cpu *cpu, struct sq_rt_mutex *mutex)
+{
+    return sq_sim_rt_mutex_acquire(cpu, mutex);
+}
+
+static inline void sq_rt_mutex_release(sq_cpu *cpu, struct sq_rt_mutex *mutex)
+{
+    sq_sim_rt_mutex_release(cpu, mutex);
+}
+
+static inline bool sq_rt_mutex_is_held_by(const sq_cpu *cpu,
+                                          const struct sq_rt_mutex *mutex)
+{
+    return cpu->task != NULL ? mutex->owner == cpu->task
+                             : mutex->outside == cpu->index + 1;
+}
+
+#define sq_rt_mutex_assert_held(cpu, mutex) SQ_ASSERT(sq_rt_mutex_is_held_by(cpu, mutex))
 
 /* ---- atomics ---- */
 
@@ -409,6 +497,7 @@ static inline void sq_sim_scope_leave(sq_cpu *base, enum sq_scope scope)
 /* A scope that ends with the block it is in, however that is left. */
 struct sq_sim_in_scope {
     sq_cpu *cpu;
+    const struct sq_task *task; /* if any, tells the CPU at the end of the block */
     enum sq_scope scope;
 };
 
@@ -416,12 +505,12 @@ static inline struct sq_sim_in_scope sq_sim_scope_begin(sq_cpu *cpu,
                                                         enum sq_scope scope)
 {
     sq_sim_scope_enter(cpu, scope);
-    return (struct sq_sim_in_scope){cpu, scope};
+    return (struct sq_sim_in_scope){cpu, cpu->task, scope};
 }
 
 static inline void sq_sim_scope_end(const struct sq_sim_in_scope *in)
 {
-    sq_sim_scope_leave(in->cpu, in->scope);
+    sq_sim_scope_leave(in->task != NULL ? sq_cpu_of_task(in->task) : in->cpu, in->scope);
 }
 
 #define SQ_IN_SCOPE(cpu, scope)                                                        \

@@ -1,6 +1,6 @@
 /*
- * The simulated machine from the inside: what its parts (sim.c, sim_cost.c,
- * sched_sim.c) share. Policies and workloads see machine.h only.
+ * The simulated machine from the inside: what its parts (sim.c, sim_lock.c,
+ * sim_memory.c, sim_cost.c, sched_sim.c) share. Policies and workloads see machine.h only.
  */
 #ifndef SQ_SIM_INTERNAL_H
 #define SQ_SIM_INTERNAL_H
@@ -41,6 +41,7 @@ struct sim_machine {
     uint64_t queue[SQ_CPU_MAX];  /* heap of clock << 8 | CPU */
     uint32_t queued_count;
     bool request_busy; /* one request of the machine at a time */
+    bool request_is_done;
     uint32_t order_count;
     uint64_t tick_at_ns; /* of the host's clock */
 };
@@ -59,6 +60,8 @@ void sim_block(struct sq_sim_cpu *cpu);
 void sim_sleep(struct sq_sim_cpu *cpu, uint64_t until_ps);
 /* A CPU that waits may go on, no earlier than `at_ps`. */
 void sim_unblock(struct sq_sim_cpu *cpu, uint64_t at_ps);
+/* If the CPU's task spins for a sleeping lock, let it look again. */
+void sim_kick_spinner(struct sq_sim_cpu *cpu, uint64_t at_ps);
 /* Begin a run: every CPU has its first fiber in `running` and all clocks are made
  * equal. */
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber);
@@ -67,6 +70,13 @@ bool sim_run_continue(struct sim_machine *machine);
 void sim_run_end(struct sim_machine *machine);
 /* Book `ps` of this CPU's time on one scope. */
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps);
+
+/* ---- memory (sim_memory.c) ---- */
+
+/* Are these sizes ones that the machine can have? 0 or SQ_E_PARAMETER. */
+int sim_memory_check(const struct sq_machine_config *config, struct sq_error *error);
+/* Reserve the region and its lines. 0 or SQ_E_MEMORY; the machine's end unmaps them. */
+int sim_memory_reserve(struct sim_machine *machine, struct sq_error *error);
 
 /* ---- caches (sim_cost.c) ---- */
 

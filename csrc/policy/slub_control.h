@@ -274,10 +274,17 @@ static void slub_cache_set(struct slub_cache *cache, const struct slub_shape *sh
 static bool slub_make_nodes(sq_cpu *cpu, struct slub_cache *cache)
 {
     for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
-        struct slub_node *node = sq_meta_alloc(cpu, sizeof(*node), i);
+        size_t bytes = cache->list_lock_sleeps ? sizeof(struct slub_node)
+                                               : offsetof(struct slub_node, list_mutex);
+        struct slub_node *node = sq_meta_alloc(cpu, bytes, i);
         if (node == NULL)
             return false;
         sq_lock_init(&node->list_lock, SQ_LOCK_LIST);
+        node->list_lock_kind = cache->is_narrow ? SLUB_LIST_IRQ : SLUB_LIST_SPIN;
+        if (cache->list_lock_sleeps) {
+            node->list_lock_kind = SLUB_LIST_SLEEPS;
+            sq_rt_mutex_init(&node->list_mutex, SQ_LOCK_LIST, &node->list_lock);
+        }
         sq_lock_init(&node->all_lock, SQ_LOCK_BOOK);
         sq_list_init(&node->partial);
         sq_list_init(&node->full);
@@ -300,18 +307,33 @@ static void slub_free_parts(sq_cpu *cpu, struct slub_cache *cache)
     sq_percpu_free(cpu, &cache->percpu);
 }
 
+/* Each CPU's part in its node's memory. False if there is none. */
+static bool slub_make_cpus(sq_cpu *cpu, struct slub_cache *cache)
+{
+    bool has_lock = cache->is_narrow && cache->fast_path == SLUB_FAST_LOCAL_LOCK;
+    if (!sq_percpu_alloc(cpu, &cache->percpu,
+                         has_lock ? sizeof(struct slub_cpu)
+                                  : offsetof(struct slub_cpu, lock)))
+        return false;
+    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++) {
+        struct slub_cpu *local = sq_percpu_at(&cache->percpu, i);
+        local->free.second = i;
+        if (has_lock)
+            sq_rt_mutex_init(&local->lock, SQ_LOCK_LOCAL, &local->free);
+    }
+    return true;
+}
+
 /* Make a cache of that shape; on failure nothing is left behind. */
 static int slub_cache_make(sq_cpu *cpu, struct slub_cache *cache,
                            const struct slub_shape *shape,
                            const struct sq_cache_spec *spec, struct sq_error *error)
 {
     slub_cache_set(cache, shape, spec);
-    if (!sq_percpu_alloc(cpu, &cache->percpu, sizeof(struct slub_cpu)))
+    if (!slub_make_cpus(cpu, cache))
         return sq_error_set(error, SQ_E_MEMORY,
                             "no memory on the machine for the CPUs of cache %.60s",
                             spec->name);
-    for (uint32_t i = 0; i < cpu->machine->topology.cpu_count; i++)
-        ((struct slub_cpu *)sq_percpu_at(&cache->percpu, i))->free.second = i;
     if (cache->is_hardened)
         cache->hardened_key = sq_random(cpu);
     if (!slub_make_nodes(cpu, cache) || !slub_make_random_order(cpu, cache)) {
@@ -342,9 +364,14 @@ static void slub_cache_release(sq_cpu *cpu, sq_cache *base)
 
 static void slub_flush_cpu(sq_cpu *cpu, sq_cache *base)
 {
-    sq_irq_save(cpu);
-    slub_cpu_flush(cpu, (struct slub_cache *)base);
-    sq_irq_restore(cpu);
+    struct slub_cache *cache = (struct slub_cache *)base;
+    if (cache->is_narrow)
+        sq_migrate_disable(cpu);
+    slub_slow_begin(cpu, cache);
+    slub_cpu_flush(cpu, cache);
+    slub_slow_end(cpu, cache);
+    if (cache->is_narrow)
+        sq_migrate_enable(cpu);
 }
 
 /* What every CPU is asked to do by shrink and by a change of cpu_partial: its cache's

@@ -21,9 +21,9 @@ static inline void slub_cpu_set_free(const struct slub_cache *cache,
 }
 
 /* Put a chain of slabs, all of them partial, on their nodes' lists, at the tail. Slabs
- * that are empty where there are enough of them are given back. */
-static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
-                              struct sq_page *first)
+ * that are empty where there are enough of them are given back. Returns the CPU. */
+static sq_cpu *slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
+                                 struct sq_page *first)
 {
     SQ_IN_SCOPE(cpu, SLUB_UNFREEZE);
     struct slub_node *node = NULL;
@@ -33,9 +33,9 @@ static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
         first = slub_chain_of(page)->next;
         if (node != slub_node_of(cache, page)) {
             if (node != NULL)
-                sq_lock_release(cpu, &node->list_lock);
+                slub_list_unlock(cpu, node);
             node = slub_node_of(cache, page);
-            sq_lock_acquire(cpu, &node->list_lock);
+            cpu = slub_list_lock(cpu, node);
         }
         do {
             old = word = slub_load(cpu, page);
@@ -50,13 +50,14 @@ static void slub_partials_put(sq_cpu *cpu, struct slub_cache *cache,
         }
     }
     if (node != NULL)
-        sq_lock_release(cpu, &node->list_lock);
+        slub_list_unlock(cpu, node);
     while ((page = surplus) != NULL) {
         surplus = slub_chain_of(page)->next;
         sq_count(cpu, &cache->base, SLUB_DEACTIVATE_EMPTY);
         sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
         slub_slab_discard(cpu, cache, page);
     }
+    return cpu;
 }
 
 /* Does the list that begins with `first` hold as much as it may? */
@@ -71,14 +72,17 @@ static bool slub_cpu_partial_is_full(const struct slub_cache *cache,
 
 /* put_cpu_partial: the slab becomes the first of this CPU's partial list. With `drain`
  * a full list goes to its nodes before; without, list_lock is held and it may overflow.
+ * Returns the CPU.
  */
-static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
-                                 struct sq_page *page, bool drain)
+static sq_cpu *slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
+                                    struct sq_page *page, bool drain)
 {
-    struct slub_cpu *local = slub_cpu_of(cpu, cache);
     struct slub_chain *chain = slub_chain_of(page);
     struct slub_word word = slub_load(cpu, page);
     struct sq_page *drained = NULL;
+    struct slub_cpu *local;
+    slub_cpu_lock(cpu, cache);
+    local = slub_cpu_of(cpu, cache);
     if (drain && local->partial != NULL &&
         slub_cpu_partial_is_full(cache, local->partial)) {
         drained = local->partial;
@@ -90,8 +94,9 @@ static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
         chain->object_count += slub_chain_of(local->partial)->object_count;
     }
     local->partial = page;
+    slub_cpu_unlock(cpu, cache);
     if (drained != NULL) {
-        slub_partials_put(cpu, cache, drained);
+        cpu = slub_partials_put(cpu, cache, drained);
         if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
             sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_DRAIN);
     }
@@ -99,8 +104,9 @@ static void slub_cpu_partial_put(sq_cpu *cpu, struct slub_cache *cache,
         slub_tunable(&cache->cpu_partial) == 0) {
         drained = local->partial;
         local->partial = NULL;
-        slub_partials_put(cpu, cache, drained);
+        cpu = slub_partials_put(cpu, cache, drained);
     }
+    return cpu;
 }
 
 /* ---- deactivation: a CPU gives up its slab ---- */
@@ -200,19 +206,19 @@ static struct slub_deactivation slub_deactivate_update(sq_cpu *cpu,
         done.wants_list =
             !done.is_surplus && (done.word.head != 0 || cache->keeps_full_list);
         if (done.wants_list && locks_before && !done.is_locked) {
-            sq_lock_acquire(cpu, &node->list_lock);
+            (void)slub_list_lock(cpu, node);
             done.is_locked = true;
         }
     } while (!slub_update(cpu, cache, page, &old, &done.word));
     if (done.wants_list && !done.is_locked) {
-        sq_lock_acquire(cpu, &node->list_lock);
+        (void)slub_list_lock(cpu, node);
         done.is_locked = true;
     }
     return done;
 }
 
 /* deactivate_slab: a frozen slab and the CPU's list of its free objects (may be NULL)
- * go back together. */
+ * go back together. Requires that the caller stays on its CPU. */
 static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
                             void *first)
 {
@@ -232,7 +238,7 @@ static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_pag
     if (done.wants_list)
         slub_deactivate_list(cpu, cache, node, page, &done.word, at_head);
     if (done.is_locked)
-        sq_lock_release(cpu, &node->list_lock);
+        slub_list_unlock(cpu, node);
     slub_slab_unlock(cpu, cache, page);
     if (done.word.head == 0)
         sq_count(cpu, &cache->base, SLUB_DEACTIVATE_FULL);
@@ -243,15 +249,28 @@ static void slub_deactivate(sq_cpu *cpu, struct slub_cache *cache, struct sq_pag
     }
 }
 
-/* Take the CPU's slab and free list away from it. Requires a slab. */
+/* A slab that was a CPU's, and the free list it had of it; no slab: `slab` is NULL. */
+struct slub_detached {
+    struct sq_page *slab;
+    void *first;
+};
+
+/* Take the CPU's slab and free list away from it. Requires the guard of the CPU's part. */
+static struct slub_detached slub_cpu_detach(const struct slub_cache *cache,
+                                            struct slub_cpu *local)
+{
+    struct slub_detached detached = {local->slab, local->free.first};
+    local->slab = NULL;
+    slub_cpu_set_free(cache, local, NULL);
+    return detached;
+}
+
+/* The same, and give the slab back. Requires a slab. */
 static void slub_cpu_deactivate(sq_cpu *cpu, struct slub_cache *cache,
                                 struct slub_cpu *local)
 {
-    struct sq_page *page = local->slab;
-    void *first = local->free.first;
-    local->slab = NULL;
-    slub_cpu_set_free(cache, local, NULL);
-    slub_deactivate(cpu, cache, page, first);
+    struct slub_detached detached = slub_cpu_detach(cache, local);
+    slub_deactivate(cpu, cache, detached.slab, detached.first);
 }
 
 /* The CPU keeps no slab beyond the call that needed one. Requires irqs off. */
@@ -262,17 +281,24 @@ static void slub_cpu_drop(sq_cpu *cpu, struct slub_cache *cache)
         slub_cpu_deactivate(cpu, cache, local);
 }
 
-/* flush_slab and unfreeze_partials: the CPU keeps nothing. Requires irqs off. */
+/* flush_slab and unfreeze_partials: the CPU keeps nothing. Requires that the caller stays
+ * on its CPU. */
 static void slub_cpu_flush(sq_cpu *cpu, struct slub_cache *cache)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
-    struct sq_page *partial = local->partial;
-    if (local->slab != NULL) {
-        sq_count(cpu, &cache->base, SLUB_CPUSLAB_FLUSH);
-        slub_cpu_deactivate(cpu, cache, local);
-    }
+    struct slub_detached detached = {NULL, NULL};
+    struct sq_page *partial;
+    slub_cpu_lock(cpu, cache);
+    partial = local->partial;
     local->partial = NULL;
-    slub_partials_put(cpu, cache, partial);
+    if (local->slab != NULL)
+        detached = slub_cpu_detach(cache, local);
+    slub_cpu_unlock(cpu, cache);
+    if (detached.slab != NULL) {
+        sq_count(cpu, &cache->base, SLUB_CPUSLAB_FLUSH);
+        slub_deactivate(cpu, cache, detached.slab, detached.first);
+    }
+    (void)slub_partials_put(cpu, cache, partial);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #define SLUB_NODE_H
 
 #include "policy/slub_debug.h"
+#include "policy/slub_lock.h"
 
 /* ---- the chain of all slabs ---- */
 
@@ -64,7 +65,7 @@ static void slub_partial_add(sq_cpu *cpu, struct slub_node *node, struct sq_page
                              bool at_head)
 {
     uint64_t count = sq_load_relaxed(cpu, &node->partial_count);
-    sq_lock_assert_held(cpu, &node->list_lock);
+    slub_list_assert_locked(cpu, node);
     SQ_ASSERT_INTERNAL((page->policy_flags & SLUB_PAGE_ON_LIST) == 0);
     sq_touch_write(cpu, page, sizeof(*page));
     if (at_head)
@@ -81,7 +82,7 @@ static void slub_partial_remove(sq_cpu *cpu, struct slub_node *node,
                                 struct sq_page *page)
 {
     uint64_t count = sq_load_relaxed(cpu, &node->partial_count);
-    sq_lock_assert_held(cpu, &node->list_lock);
+    slub_list_assert_locked(cpu, node);
     SQ_ASSERT_INTERNAL((page->policy_flags & SLUB_PAGE_ON_LIST) != 0 && count > 0);
     sq_touch_write(cpu, page->lru.prev, sizeof(struct sq_list));
     sq_touch_write(cpu, page->lru.next, sizeof(struct sq_list));
@@ -316,14 +317,14 @@ static void slub_node_shrink(sq_cpu *cpu, struct slub_cache *cache,
 {
     struct sq_list empty;
     sq_list_init(&empty);
-    sq_irq_save(cpu);
-    sq_lock_acquire(cpu, &node->list_lock);
+    slub_slow_begin(cpu, cache);
+    cpu = slub_list_lock(cpu, node);
     if (by_use == NULL)
         slub_shrink_promote(cpu, node, &empty);
     else
         slub_shrink_sort(cpu, cache, node, by_use, &empty);
-    sq_lock_release(cpu, &node->list_lock);
-    sq_irq_restore(cpu);
+    slub_list_unlock(cpu, node);
+    slub_slow_end(cpu, cache);
     SQ_LIST_EACH_SAFE (link, following, &empty) {
         sq_list_unlink(link);
         slub_slab_discard(cpu, cache, slub_page_of_link(link));

@@ -121,6 +121,12 @@ enum slub_cpu_partial_unit {
  */
 #define SQ_SLUB_OPTIONS(X)                                                             \
     SQ_SLUB_CORE_OPTIONS(X)                                                            \
+    X(preempt_rt, 0, 0, 1, "kernel: CONFIG_PREEMPT_RT; locks may sleep")               \
+    X(irq_scope, 0, 0, 1,                                                              \
+      "slow paths have interrupts off: 0 from end to end, 1 only where the CPU's part " \
+      "changes (RT's 5.14; 5.15 on, where 0 is a departure)")                          \
+    X(list_lock_raw, 1, 0, 1,                                                          \
+      "PREEMPT_RT: list_lock is 0 a sleeping lock, 1 a raw spin lock")                 \
     X(sheaf_columns, 0, 0, 1,                                                          \
       "say what 6.18 says of sheaves, of which caches of this policy have none")
 

@@ -71,7 +71,7 @@ static void slub_partial_take_more(sq_cpu *cpu, struct slub_cache *cache,
     if (SLUB_OPTION(cache, cpu_partial_frozen) != 0)
         slub_freeze(cpu, cache, page);
     slub_partial_remove(cpu, node, page);
-    slub_cpu_partial_put(cpu, cache, page, false);
+    (void)slub_cpu_partial_put(cpu, cache, page, false);
     if (SLUB_OPTION(cache, count_cpu_partial_moves) != 0)
         sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_NODE);
 }
@@ -109,6 +109,7 @@ static inline bool slub_takes_single(const struct slub_cache *cache)
 
 /* get_partial_node: the first slab of the node's list that can be had, and with CPU
  * partial lists some more. Returns the slab, or NULL. `first`: see slub_partial_take.
+ * Requires that the caller stays on its CPU.
  */
 static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cache,
                                              struct slub_node *node, void **first)
@@ -118,7 +119,7 @@ static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cac
     uint32_t extra = 0, objects = 0;
     if (sq_load_relaxed(cpu, &node->partial_count) == 0)
         return NULL;
-    sq_lock_acquire(cpu, &node->list_lock);
+    (void)slub_list_lock(cpu, node);
     SQ_LIST_EACH_SAFE (link, following, &node->partial) {
         struct sq_page *page = slub_page_of_link(link);
         struct slub_word word;
@@ -143,7 +144,7 @@ static struct sq_page *slub_partial_get_node(sq_cpu *cpu, struct slub_cache *cac
         if (slub_partial_is_enough(cache, extra, objects))
             break;
     }
-    sq_lock_release(cpu, &node->list_lock);
+    slub_list_unlock(cpu, node);
     return found;
 }
 

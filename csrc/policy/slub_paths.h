@@ -5,7 +5,7 @@
 #ifndef SLUB_PATHS_H
 #define SLUB_PATHS_H
 
-#include "policy/slub_refill.h"
+#include "policy/slub_narrow.h"
 
 /* ---- free, slow ---- */
 
@@ -49,36 +49,38 @@ static bool slub_free_relist(sq_cpu *cpu, struct slub_cache *cache,
 }
 
 /* After a slow free, without list_lock: count it, and take the slab to where it
- * belongs. */
-static void slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
-                             struct sq_page *page, bool was_frozen, bool to_cpu_partial,
-                             bool discard)
+ * belongs. Returns the CPU. */
+static sq_cpu *slub_free_finish(sq_cpu *cpu, struct slub_cache *cache,
+                                struct sq_page *page, bool was_frozen,
+                                bool to_cpu_partial, bool discard)
 {
     if (was_frozen)
         sq_count(cpu, &cache->base, SLUB_FREE_FROZEN);
     if (to_cpu_partial) {
-        slub_cpu_partial_put(cpu, cache, page, true);
+        cpu = slub_cpu_partial_put(cpu, cache, page, true);
         sq_count(cpu, &cache->base, SLUB_CPU_PARTIAL_FREE);
     }
     if (discard) {
         sq_count(cpu, &cache->base, SLUB_FREE_SLAB);
         slub_slab_discard(cpu, cache, page);
     }
+    return cpu;
 }
 
 /*
  * The same of a debug cache: everything under list_lock, and first the checks. Where a
  * slab is changed by exchange its owner may change it meanwhile, so the change is tried
- * again. Requires irqs off.
+ * again. Requires irqs off to 5.14. Returns the CPU.
  */
-static void slub_free_debug(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
-                            void *head, void *tail, uint32_t count)
+static sq_cpu *slub_free_debug(sq_cpu *cpu, struct slub_cache *cache,
+                               struct sq_page *page, void *head, void *tail,
+                               uint32_t count)
 {
     struct slub_node *node = slub_node_of(cache, page);
     struct slub_word old = {0}, word = {0};
     bool is_freed, discard = false;
     slub_slab_lock(cpu, cache, page);
-    sq_lock_acquire(cpu, &node->list_lock);
+    cpu = slub_list_lock(cpu, node);
     is_freed = slub_debug_free(cpu, cache, page, head, tail);
     slub_debug_settle(cpu, cache, page);
     if (is_freed) {
@@ -93,34 +95,34 @@ static void slub_free_debug(sq_cpu *cpu, struct slub_cache *cache, struct sq_pag
         else
             discard = !old.is_frozen && word.inuse == 0;
     }
-    sq_lock_release(cpu, &node->list_lock);
+    slub_list_unlock(cpu, node);
     slub_slab_unlock(cpu, cache, page);
     if (is_freed)
-        slub_free_finish(cpu, cache, page, old.is_frozen, false, discard);
+        cpu = slub_free_finish(cpu, cache, page, old.is_frozen, false, discard);
+    return cpu;
 }
 
 /*
  * __slab_free: put `count` objects, chained from `head` to `tail`, on their slab, which
- * is not this CPU's. Requires irqs off. A full slab that nobody owns becomes this CPU's
- * partial slab; one that enters or leaves its node's list does so under list_lock,
- * which is taken before the word changes.
+ * is not this CPU's. Requires irqs off to 5.14. A full slab that nobody owns becomes this
+ * CPU's partial slab; one that enters or leaves its node's list does so under list_lock,
+ * which is taken before the word changes. Returns the CPU.
  */
-static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page *page,
-                           void *head, void *tail, uint32_t count)
+static sq_cpu *slub_free_slow(sq_cpu *cpu, struct slub_cache *cache,
+                              struct sq_page *page, void *head, void *tail,
+                              uint32_t count)
 {
     SQ_IN_SCOPE(cpu, SLUB_FREE_SLOW);
     struct slub_node *node = slub_node_of(cache, page), *locked = NULL;
     bool to_cpu_partial, discard;
     struct slub_word old, word;
     sq_count(cpu, &cache->base, SLUB_FREE_SLOWPATH);
-    if (cache->base.is_debug) {
-        slub_free_debug(cpu, cache, page, head, tail, count);
-        return;
-    }
+    if (cache->base.is_debug)
+        return slub_free_debug(cpu, cache, page, head, tail, count);
     slub_slab_lock(cpu, cache, page);
     do {
         if (locked != NULL)
-            sq_lock_release(cpu, &locked->list_lock);
+            slub_list_unlock(cpu, locked);
         locked = NULL;
         old = word = slub_load(cpu, page);
         SQ_ASSERT(old.inuse >= count); /* else an object was freed twice */
@@ -133,16 +135,16 @@ static void slub_free_slow(sq_cpu *cpu, struct slub_cache *cache, struct sq_page
         else if (slub_free_locks_list(cache, &old, &word))
             locked = node;
         if (locked != NULL)
-            sq_lock_acquire(cpu, &locked->list_lock);
+            cpu = slub_list_lock(cpu, locked);
     } while (!slub_update(cpu, cache, page, &old, &word));
     if (locked != NULL) {
         discard = slub_free_relist(cpu, cache, node, page, &old, &word);
-        sq_lock_release(cpu, &locked->list_lock);
+        slub_list_unlock(cpu, locked);
     } else {
         discard = !old.is_frozen && !to_cpu_partial && word.inuse == 0;
     }
     slub_slab_unlock(cpu, cache, page);
-    slub_free_finish(cpu, cache, page, old.is_frozen, to_cpu_partial, discard);
+    return slub_free_finish(cpu, cache, page, old.is_frozen, to_cpu_partial, discard);
 }
 
 /* ---- fast paths ---- */
@@ -208,8 +210,8 @@ static inline enum slub_try slub_push(sq_cpu *cpu, struct slub_cache *cache,
 }
 
 /* The slow part of an allocation, and all of it where releases guard the fast path by
- * other means than the exchange: interrupts off, or RT's local lock and no fast path.
- */
+ * other means than the exchange: interrupts off, or RT's local lock and no fast path at
+ * all. */
 static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache *cache,
                                                  int32_t node, uint32_t flags)
 {
@@ -223,6 +225,8 @@ static SLUB_OUT_OF_LINE void *slub_alloc_guarded(sq_cpu *cpu, struct slub_cache 
             return object;
         }
     }
+    if (cache->is_narrow)
+        return slub_alloc_narrow(cpu, cache, node, flags);
     sq_irq_save(cpu);
     if (cache->fast_path == SLUB_FAST_IRQ)
         outcome = slub_pop(cpu, cache, node, true, &object);
@@ -251,11 +255,28 @@ static inline void *slub_alloc_object(sq_cpu *cpu, struct slub_cache *cache,
     return object;
 }
 
-/* As slub_alloc_guarded. On RT the free path has a fast part under the local lock. */
-static SLUB_OUT_OF_LINE void slub_free_guarded(sq_cpu *cpu, struct slub_cache *cache,
-                                               struct sq_page *page, void *head,
-                                               void *tail, uint32_t count,
-                                               uint32_t counted)
+/* A free whose slow part has interrupts on; on RT it has a fast part under the local
+ * lock, which changes the free list by hand. */
+static sq_cpu *slub_free_narrow(sq_cpu *cpu, struct slub_cache *cache,
+                                struct sq_page *page, void *head, void *tail,
+                                uint32_t count, uint32_t counted)
+{
+    if (cache->fast_path == SLUB_FAST_LOCAL_LOCK &&
+        slub_free_to_cpu(cpu, cache, page, head, tail)) {
+        sq_count_by(cpu, &cache->base, SLUB_FREE_FASTPATH, counted);
+        return cpu;
+    }
+    cpu = slub_free_slow(cpu, cache, page, head, tail, count);
+    sq_touch_read(cpu, page, sizeof(*page));
+    return cpu;
+}
+
+/* As slub_alloc_guarded. */
+static SLUB_OUT_OF_LINE sq_cpu *slub_free_guarded(sq_cpu *cpu,
+                                                  struct slub_cache *cache,
+                                                  struct sq_page *page, void *head,
+                                                  void *tail, uint32_t count,
+                                                  uint32_t counted)
 {
     enum slub_try outcome = SLUB_TRY_MISS;
     if (cache->fast_path == SLUB_FAST_HARDENED) {
@@ -265,25 +286,28 @@ static SLUB_OUT_OF_LINE void slub_free_guarded(sq_cpu *cpu, struct slub_cache *c
         if (outcome == SLUB_TRY_DONE) {
             sq_touch_read(cpu, page, sizeof(*page));
             sq_touch_write(cpu, tail, sizeof(void *));
-            return;
+            return cpu;
         }
     }
+    if (cache->is_narrow)
+        return slub_free_narrow(cpu, cache, page, head, tail, count, counted);
     sq_irq_save(cpu);
     if (cache->fast_path != SLUB_FAST_CMPXCHG && cache->fast_path != SLUB_FAST_HARDENED)
         outcome = slub_push(cpu, cache, page, head, tail, counted, true);
     if (outcome == SLUB_TRY_MISS)
-        slub_free_slow(cpu, cache, page, head, tail, count);
+        (void)slub_free_slow(cpu, cache, page, head, tail, count);
     sq_irq_restore(cpu);
     sq_touch_read(cpu, page, sizeof(*page));
     if (outcome == SLUB_TRY_DONE)
         sq_touch_write(cpu, tail, sizeof(void *));
+    return cpu;
 }
 
 /* Free `count` objects of one slab, chained from `head` to `tail`; `counted` is what
- * the release adds to its counter for them. */
-static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
-                                     struct sq_page *page, void *head, void *tail,
-                                     uint32_t count, uint32_t counted)
+ * the release adds to its counter for them. Returns the CPU. */
+static inline sq_cpu *slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
+                                        struct sq_page *page, void *head, void *tail,
+                                        uint32_t count, uint32_t counted)
 {
     enum slub_try outcome = SLUB_TRY_MISS;
     if (SLUB_LIKELY(cache->fast_path == SLUB_FAST_CMPXCHG)) {
@@ -291,12 +315,11 @@ static inline void slub_free_objects(sq_cpu *cpu, struct slub_cache *cache,
                SLUB_TRY_AGAIN)
             sq_count(cpu, &cache->base, SLUB_CMPXCHG_DOUBLE_CPU_FAIL);
     }
-    if (outcome == SLUB_TRY_MISS) {
-        slub_free_guarded(cpu, cache, page, head, tail, count, counted);
-    } else {
-        sq_touch_read(cpu, page, sizeof(*page));
-        sq_touch_write(cpu, tail, sizeof(void *));
-    }
+    if (outcome == SLUB_TRY_MISS)
+        return slub_free_guarded(cpu, cache, page, head, tail, count, counted);
+    sq_touch_read(cpu, page, sizeof(*page));
+    sq_touch_write(cpu, tail, sizeof(void *));
+    return cpu;
 }
 
 /* kmalloc's debug caches keep the size asked for. */
@@ -325,11 +348,13 @@ static void slub_swap(void **a, void **b)
 /*
  * Free the last of `count` objects and with it others of the same slab, as far as few
  * objects of other slabs lie between; those are kept, closed up. They are chained from
- * the first to the last, or the other way round. Returns how many are left to free.
+ * the first to the last, or the other way round. Returns how many are left to free;
+ * `*caller` is the CPU.
  */
-static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, bool last_first,
+static size_t slub_free_some(sq_cpu **caller, struct slub_cache *cache, bool last_first,
                              size_t count, void **objects)
 {
+    sq_cpu *cpu = *caller;
     void *tail = objects[count - 1], *head = tail;
     struct sq_page *page = sq_page_of_address(cpu->machine, tail);
     uint32_t taken = 1, lookahead = SLUB_BULK_LOOKAHEAD;
@@ -348,8 +373,8 @@ static size_t slub_free_some(sq_cpu *cpu, struct slub_cache *cache, bool last_fi
             break;
         }
     }
-    slub_free_objects(cpu, cache, page, head, tail, taken,
-                      SLUB_OPTION(cache, bulk_statistics) != 0 ? taken : 1);
+    *caller = slub_free_objects(cpu, cache, page, head, tail, taken,
+                                SLUB_OPTION(cache, bulk_statistics) != 0 ? taken : 1);
     return left;
 }
 
@@ -358,7 +383,7 @@ static void slub_put_bulk(sq_cpu *cpu, struct slub_cache *cache, size_t count,
                           void **objects)
 {
     while (count > 0)
-        count = slub_free_some(cpu, cache, false, count, objects);
+        count = slub_free_some(&cpu, cache, false, count, objects);
 }
 
 /* kmem_cache_free_bulk: releases whose free hook walks each chain hand it on reversed.
@@ -368,14 +393,21 @@ static void slub_free_bulk(sq_cpu *cpu, sq_cache *base, size_t count, void **obj
     struct slub_cache *cache = (struct slub_cache *)base;
     bool last_first = SLUB_OPTION(cache, bulk_free_reversed) != 0;
     while (count > 0)
-        count = slub_free_some(cpu, cache, last_first, count, objects);
+        count = slub_free_some(&cpu, cache, last_first, count, objects);
 }
 
-/* One object of a bulk allocation. Requires irqs off. */
+/* One object of a bulk allocation. Requires the guard of the CPU's part, which is let go
+ * while a slab is looked for. */
 static void *slub_alloc_bulk_one(sq_cpu *cpu, struct slub_cache *cache, uint32_t flags)
 {
     struct slub_cpu *local = slub_cpu_of(cpu, cache);
     void *object = local->free.first;
+    if (object == NULL && cache->is_narrow) {
+        slub_cpu_unlock(cpu, cache);
+        object = slub_alloc_narrow(cpu, cache, SQ_NODE_ANY, flags);
+        slub_cpu_lock(cpu, cache);
+        return object;
+    }
     if (object == NULL)
         return slub_alloc_slow(cpu, cache, SQ_NODE_ANY, flags);
     slub_cpu_set_free(cache, local, slub_next(cpu, cache, object));
@@ -389,7 +421,8 @@ static size_t slub_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
 {
     struct slub_cache *cache = (struct slub_cache *)base;
     size_t got = 0;
-    sq_irq_save(cpu);
+    slub_slow_begin(cpu, cache);
+    slub_cpu_lock(cpu, cache);
     while (got < count) {
         objects[got] = slub_alloc_bulk_one(cpu, cache, flags);
         if (objects[got] == NULL)
@@ -398,7 +431,8 @@ static size_t slub_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
     }
     if (cache->drops_cpu_slab)
         slub_cpu_drop(cpu, cache);
-    sq_irq_restore(cpu);
+    slub_cpu_unlock(cpu, cache);
+    slub_slow_end(cpu, cache);
     if (got == count)
         return count;
     slub_put_bulk(cpu, cache, got, objects);

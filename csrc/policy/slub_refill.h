@@ -18,12 +18,12 @@ static void slub_new_keep_rest(sq_cpu *cpu, struct slub_cache *cache,
     word.inuse = 1;
     word.is_frozen = false;
     (void)slub_update(cpu, cache, page, &old, &word);
-    sq_lock_acquire(cpu, &node->list_lock);
+    (void)slub_list_lock(cpu, node);
     if (word.inuse == word.objects)
         slub_full_add(cache, node, page);
     else
         slub_partial_add(cpu, node, page, true);
-    sq_lock_release(cpu, &node->list_lock);
+    slub_list_unlock(cpu, node);
 }
 
 /* A slab for the CPU from the lists or from new pages, with its free objects in
@@ -119,7 +119,7 @@ static void *slub_cpu_partial_take(sq_cpu *cpu, struct slub_cache *cache,
     local->partial = slub_chain_of(page)->next;
     if (!was_frozen && !slub_node_matches(page, node)) {
         slub_chain_of(page)->next = NULL;
-        slub_partials_put(cpu, cache, page);
+        (void)slub_partials_put(cpu, cache, page);
         return NULL;
     }
     local->slab = page;
@@ -141,26 +141,32 @@ static bool slub_debug_split(sq_cpu *cpu, struct slub_cache *cache,
     return false;
 }
 
+/* A debug cache hands out one object of each slab, and no CPU owns one. */
+static void *slub_obtain_single(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
+                                uint32_t flags)
+{
+    struct sq_page *page;
+    void *first;
+    do {
+        first = NULL;
+        page = slub_obtain(cpu, cache, node, flags, &first);
+    } while (page != NULL && !slub_takes_single(cache) &&
+             !slub_debug_split(cpu, cache, page, first));
+    return page != NULL ? first : NULL;
+}
+
 /* Give the CPU a new slab. A request of another CPU, or an interrupt, may have given it
  * one while pages were looked for; that one is flushed. */
 static void *slub_cpu_slab_replace(sq_cpu *cpu, struct slub_cache *cache,
                                    struct slub_cpu *local, int32_t node, uint32_t flags)
 {
     void *first = NULL;
-    struct sq_page *page = slub_obtain(cpu, cache, node, flags, &first);
+    struct sq_page *page;
+    if (cache->base.is_debug)
+        return slub_obtain_single(cpu, cache, node, flags);
+    page = slub_obtain(cpu, cache, node, flags, &first);
     if (page == NULL)
         return NULL;
-    if (slub_takes_single(cache))
-        return first;
-    if (cache->base.is_debug) {
-        while (!slub_debug_split(cpu, cache, page, first)) {
-            first = NULL;
-            page = slub_obtain(cpu, cache, node, flags, &first);
-            if (page == NULL)
-                return NULL;
-        }
-        return first;
-    }
     if (local->slab != NULL) {
         sq_count(cpu, &cache->base, SLUB_CPUSLAB_FLUSH);
         slub_cpu_deactivate(cpu, cache, local);

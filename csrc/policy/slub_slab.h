@@ -18,6 +18,13 @@
 #include "policy/slub_counters.h"
 #include "policy/slub_geometry.h"
 
+/* How list_lock is taken; see slub_lock.h. */
+enum slub_list_lock_kind {
+    SLUB_LIST_SPIN = 0, /* interrupts are off already */
+    SLUB_LIST_IRQ,      /* and turned off with it */
+    SLUB_LIST_SLEEPS,   /* list_mutex in its place */
+};
+
 /* One node's part of a cache, in that node's memory. */
 struct slub_node {
     sq_lock list_lock;
@@ -27,7 +34,10 @@ struct slub_node {
     /* -- ours: every slab of the node can be found -- */
     sq_lock all_lock;
     uint32_t all_first; /* frame number + 1 of the newest slab, 0 for none */
+    uint32_t list_lock_kind; /* constant */
     uint64_t slab_count, object_total;
+    /* -- SLUB_LIST_SLEEPS only: else there is no memory for it -- */
+    struct sq_rt_mutex list_mutex;
 };
 
 /* One CPU's part, in its node's memory; only ever changed by the CPU itself. */
@@ -35,6 +45,7 @@ struct slub_cpu {
     struct sq_local_pair free; /* first object of its free list, transaction id */
     struct sq_page *slab;      /* the objects of `free` are this slab's */
     struct sq_page *partial;   /* first of its partial slabs; see slub_chain */
+    struct sq_rt_mutex lock;   /* SLUB_FAST_LOCAL_LOCK only: else it has no memory */
 };
 
 struct slub_cache {
@@ -54,6 +65,8 @@ struct slub_cache {
     bool has_cpu_partial;
     bool falls_back_to_pages;
     bool drops_cpu_slab; /* a CPU's slab goes back when the call ends: sheaves only */
+    bool is_narrow;      /* the option irq_scope */
+    bool list_lock_sleeps;
     /* -- constant: debugging, see slub_debug.h -- */
     bool is_hardened;       /* free pointers are stored disguised */
     bool swaps_key;         /* by the byte-swapped address */

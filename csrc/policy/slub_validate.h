@@ -53,15 +53,15 @@ static void slub_validate(sq_cpu *cpu, sq_cache *base)
     for (uint32_t i = 0; i < cpu->machine->topology.node_count; i++) {
         struct slub_node *node = cache->node[i];
         uint32_t number;
-        sq_irq_save(cpu);
-        sq_lock_acquire(cpu, &node->list_lock);
+        slub_slow_begin(cpu, cache);
+        cpu = slub_list_lock(cpu, node);
         for (number = node->all_first; number != 0;) {
             struct sq_page *page = slub_frame(cpu->machine, number);
             slub_validate_slab(cpu, cache, page);
             number = slub_slab_of(page)->all_next;
         }
-        sq_lock_release(cpu, &node->list_lock);
-        sq_irq_restore(cpu);
+        slub_list_unlock(cpu, node);
+        slub_slow_end(cpu, cache);
     }
 }
 

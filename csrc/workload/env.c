@@ -242,13 +242,15 @@ static ENV_INLINE void env_give_back(struct env_run *run, sq_cpu *cpu, sq_cache 
 }
 
 static __attribute__((noinline)) void
-env_give_back_timed(struct env_run *run, sq_cpu *cpu, sq_cache *cache, void *memory)
+env_give_back_timed(sq_task *task, sq_cpu *cpu, sq_cache *cache, void *memory)
 {
-    struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    struct env_run *run = env_of(task);
+    struct sq_runner_cpu *own;
     uint64_t start_ns = sq_now_ns(cpu);
     env_give_back(run, cpu, cache, memory);
+    own = &run->cpus[task->cpu->index]; /* it may have waited */
     if (run->runner->run_values[SQ_RUN_latency_interval] > 0)
-        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, cpu, start_ns));
+        sq_histogram_add(&own->free_ns, env_elapsed_ns(run, task->cpu, start_ns));
     own->free_countdown = env_gap(run, own);
 }
 
@@ -258,10 +260,10 @@ static ENV_INLINE void env_release(sq_task *task, sq_cache *cache, void *memory)
     struct env_run *run = env_of(task);
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     if (--own->free_countdown == 0)
-        env_give_back_timed(run, cpu, cache, memory);
+        env_give_back_timed(task, cpu, cache, memory);
     else
         env_give_back(run, cpu, cache, memory);
-    own->frees++;
+    run->cpus[task->cpu->index].frees++;
 }
 
 static void env_free(sq_task *task, sq_cache *cache, void *object)
@@ -293,7 +295,25 @@ static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **o
     if (count == 0)
         return;
     run->ops->free_bulk(cpu, cache, count, objects);
-    run->cpus[cpu->index].frees += count;
+    run->cpus[task->cpu->index].frees += count;
+}
+
+static void *env_pages_alloc(sq_task *task, uint32_t order)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    struct sq_page *page;
+    if (order > SQ_PAGE_ORDER_MAX)
+        env_fail_message(task, "a block of pages is asked for whose order is above 10");
+    page = sq_pages_alloc(cpu, order, SQ_NODE_ANY, 0);
+    if (page == NULL)
+        env_no_memory(task, NULL, (size_t)SQ_PAGE_SIZE << order, SQ_NODE_ANY);
+    return sq_page_address(cpu->machine, page);
+}
+
+static void env_pages_free(sq_task *task, void *pages)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    sq_pages_free(cpu, sq_page_of_address(cpu->machine, pages));
 }
 
 static void env_touch_read(sq_task *task, const void *address, size_t bytes)
@@ -388,6 +408,19 @@ static void env_yield(sq_task *task)
 {
     (void)sq_task_step(task);
     sq_task_yield(task);
+}
+
+static void env_set_priority(sq_task *task, uint32_t priority)
+{
+    struct sq_error error;
+    (void)sq_task_step(task);
+    if (priority > SQ_TASK_PRIORITY_MAX) {
+        (void)sq_error_set(&error, SQ_E_PARAMETER,
+                           "a priority is %u: accepted are 0 (none) to %u", priority,
+                           SQ_TASK_PRIORITY_MAX);
+        env_fail(task, &error);
+    }
+    sq_task_set_priority(task, priority);
 }
 
 static void env_sleep_until(sq_task *task, uint64_t time_ns)
@@ -610,6 +643,9 @@ static const struct sq_env env_table = {
     .latency = env_latency,
     .stop_clock = env_stop_clock,
     .sleep_until = env_sleep_until,
+    .set_priority = env_set_priority,
+    .pages_alloc = env_pages_alloc,
+    .pages_free = env_pages_free,
 };
 
 /* ---- the run ---- */
@@ -673,6 +709,9 @@ static struct env_run *env_create(struct sq_runner *runner)
     run->runner = runner;
     run->heap = runner->heap;
     run->ops = runner->heap->ops;
+    if (config.rules.sched_preempt_rt < 0)
+        config.rules.sched_preempt_rt =
+            sq_options_get(&run->heap->options, run->ops->name, "preempt_rt", 0);
     run->cpus = runner->cpus;
     if (runner->run_values[SQ_RUN_syscall_ns] > 0)
         run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];

@@ -15,6 +15,11 @@
  * 472 (2.6.34, 2.6.35), 448 (3.2 and later). head_bytes: 192 to 232; the slot is 256.
  * A message is charged as what its two objects take (skb->truesize), by default 512 +
  * 256: at the default limit a socket holds 278 messages.
+ *
+ * Since 3.10 a message that does not fit one page with the shared info lies in pages of
+ * its own (page_count): the kmalloc has the shared info alone, and the receiver gives the
+ * pages back before it. A message of 4096 bytes: data_bytes 320, page_count 1,
+ * charge_bytes 256 + 512 + 4096.
  */
 #include "workload/hackbench.h"
 
@@ -27,6 +32,7 @@
     X(fds, 20, 1, 1000, "senders of a group, and receivers")                           \
     X(message_bytes, 100, 1, 4096, "bytes written and read a message")                 \
     X(data_bytes, 448, 1, 65536, "size of the kmalloc of a message")                   \
+    X(page_count, 0, 0, 16, "pages of a message's data; 0: it is in the kmalloc")      \
     X(head_bytes, 232, 16, 4096, "size of an object of skbuff_head_cache")             \
     X(charge_bytes, 768, 1, 1048576, "charged to the socket a message (truesize)")     \
     X(sndbuf_bytes, 212992, 1, 1073741824,                                             \
@@ -59,6 +65,7 @@ struct hackbench {
 struct hackbench_head {
     struct sq_message link;
     void *data;
+    void *page[]; /* page_count */
 };
 
 /* One task: `index` is the sender's group or the receiver's socket. */
@@ -67,7 +74,36 @@ struct hackbench_task {
     uint64_t index;
 };
 
-/* A socket's write: wait for room, allocate head and data, fill both, queue. */
+#define PAGE_BYTES   4096u
+#define SHARED_BYTES 64u /* what is written of the shared info of a message in pages */
+
+/* A message's pages: allocated one by one, and filled. */
+static void hackbench_fill_pages(const struct sq_env *env, sq_task *task,
+                                 const int64_t *values, struct hackbench_head *head)
+{
+    size_t bytes = (size_t)values[PARAMETER_message_bytes];
+    for (int64_t i = 0; i < values[PARAMETER_page_count]; i++) {
+        size_t part = bytes < PAGE_BYTES ? bytes : PAGE_BYTES;
+        head->page[i] = env->pages_alloc(task, 0);
+        env->touch_write(task, head->page[i], part);
+        bytes -= part;
+    }
+}
+
+/* They are read, and given back. */
+static void hackbench_empty_pages(const struct sq_env *env, sq_task *task,
+                                  const int64_t *values,
+                                  const struct hackbench_head *head)
+{
+    size_t bytes = (size_t)values[PARAMETER_message_bytes];
+    for (int64_t i = 0; i < values[PARAMETER_page_count]; i++) {
+        size_t part = bytes < PAGE_BYTES ? bytes : PAGE_BYTES;
+        env->touch_read(task, head->page[i], part);
+        bytes -= part;
+    }
+}
+
+/* A socket's write: wait for room, allocate head, data and pages, fill them, queue. */
 static void hackbench_send(const struct sq_env *env, sq_task *task,
                            const struct hackbench *bench, sq_channel *channel)
 {
@@ -78,8 +114,12 @@ static void hackbench_send(const struct sq_env *env, sq_task *task,
     head = env->alloc(task, bench->head_cache);
     data = env->kmalloc(task, (size_t)values[PARAMETER_data_bytes]);
     env->touch_write(task, head, (size_t)values[PARAMETER_head_bytes]);
-    env->touch_write(task, data, (size_t)values[PARAMETER_message_bytes]);
+    if (values[PARAMETER_page_count] == 0)
+        env->touch_write(task, data, (size_t)values[PARAMETER_message_bytes]);
+    else
+        env->touch_write(task, data, SHARED_BYTES);
     head->data = data;
+    hackbench_fill_pages(env, task, values, head);
     env->channel_send(task, channel, &head->link);
 }
 
@@ -91,8 +131,14 @@ static void hackbench_receive(const struct sq_env *env, sq_task *task,
     const int64_t *values = bench->values;
     struct hackbench_head *head = (void *)env->channel_receive(task, channel);
     void *data = head->data;
-    env->touch_read(task, data, (size_t)values[PARAMETER_message_bytes]);
+    if (values[PARAMETER_page_count] == 0)
+        env->touch_read(task, data, (size_t)values[PARAMETER_message_bytes]);
+    else
+        env->touch_read(task, data, SHARED_BYTES);
+    hackbench_empty_pages(env, task, values, head);
     env->channel_release(task, channel, (uint64_t)values[PARAMETER_charge_bytes]);
+    for (int64_t i = 0; i < values[PARAMETER_page_count]; i++)
+        env->pages_free(task, head->page[i]);
     env->kfree(task, data);
     env->free(task, bench->head_cache, head);
 }
@@ -176,14 +222,29 @@ static void hackbench_check(const struct sq_env *env, sq_task *task,
                             const int64_t *values)
 {
     char text[160];
-    int64_t room = values[PARAMETER_pipe] != 0 ? 4096 : values[PARAMETER_data_bytes];
-    if (values[PARAMETER_message_bytes] <= room)
-        return;
-    (void)snprintf(
-        text, sizeof(text),
-        "message_bytes is %lld: accepted are 1 to %lld, what data_bytes holds",
-        (long long)values[PARAMETER_message_bytes], (long long)room);
-    env->fail(task, text);
+    int64_t pages = values[PARAMETER_page_count];
+    int64_t room = pages > 0 ? pages * PAGE_BYTES : values[PARAMETER_data_bytes];
+    if (values[PARAMETER_pipe] != 0)
+        room = PAGE_BYTES;
+    if (values[PARAMETER_message_bytes] > room) {
+        (void)snprintf(text, sizeof(text),
+                       "message_bytes is %lld: accepted are 1 to %lld, what %s",
+                       (long long)values[PARAMETER_message_bytes], (long long)room,
+                       pages > 0 ? "page_count pages hold" : "data_bytes holds");
+        env->fail(task, text);
+    }
+    if (values[PARAMETER_pipe] == 0 && pages > 0 &&
+        (values[PARAMETER_data_bytes] < SHARED_BYTES ||
+         values[PARAMETER_head_bytes] <
+             (int64_t)(sizeof(struct hackbench_head) + (size_t)pages * sizeof(void *)))) {
+        (void)snprintf(text, sizeof(text),
+                       "page_count is %lld: accepted with data_bytes of %u and "
+                       "head_bytes of %llu or more",
+                       (long long)pages, SHARED_BYTES,
+                       (unsigned long long)(sizeof(struct hackbench_head) +
+                                            (size_t)pages * sizeof(void *)));
+        env->fail(task, text);
+    }
 }
 
 /* Receivers before senders, group after group, as the original forks them. */

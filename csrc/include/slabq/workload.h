@@ -178,6 +178,16 @@ struct sq_env {
     /* Sleep until the machine's clock shows `time_ns`. The task is woken on the CPU it
      * slept on and goes before those that wait there, as one of real-time priority. */
     void (*sleep_until)(sq_task *task, uint64_t time_ns);
+
+    /* ---- and some that keep the task on its CPU ---- */
+
+    /* SCHED_FIFO of `priority`, 1 to 99, or with 0 a normal task again: the task goes
+     * before all of lower priority; with PREEMPT_RT it takes the CPU from them at once. */
+    void (*set_priority)(sq_task *task, uint32_t priority);
+    /* A block of 2^order whole pages from the page allocator, at its CPU, and back. Sockets
+     * and pipes keep in such pages what is no object of a cache. */
+    void *(*pages_alloc)(sq_task *task, uint32_t order);
+    void (*pages_free)(sq_task *task, void *pages);
 };
 
 struct sq_workload_parameter {

@@ -14,7 +14,7 @@ from slabq.cli_options import (
     print_table,
     raw_machine_options,
 )
-from slabq.machine import Machine, host, machine_presets
+from slabq.machine import PCP_KERNEL, Machine, host, machine_presets
 from slabq.policy import (
     Option,
     find_policy,
@@ -203,6 +203,13 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
+def _page_lists_text(machine: Machine) -> str:
+    if machine.pcp_order_max is not None:
+        return f"per CPU, up to order {machine.pcp_order_max}"
+    older, newer = (machine.pcp_order_under(kernel) for kernel in ("5.13", None))
+    return f"per CPU, up to order {older} before Linux {PCP_KERNEL}, {newer} since"
+
+
 def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
     node_of_cpu, llc_of_cpu = machine.node_of_cpu or (), machine.llc_of_cpu or ()
     caches = [
@@ -217,7 +224,7 @@ def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
             ("caches", "last level shared by CPUs " + " | ".join(caches)),
             ("engine", described["engine"]),
             ("memory", _binding_text(described)),
-            ("page lists", f"per CPU, up to order {machine.pcp_order_max}"),
+            ("page lists", _page_lists_text(machine)),
         ]
     )
     click.echo()

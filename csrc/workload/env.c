@@ -610,6 +610,7 @@ static const struct sq_env env_table = {
     .latency = env_latency,
     .stop_clock = env_stop_clock,
     .sleep_until = env_sleep_until,
+    .channel_deliver = channel_deliver,
 };
 
 /* ---- the run ---- */

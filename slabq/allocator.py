@@ -102,7 +102,9 @@ class Allocator(AllocatorControl):
         self._policy = find_policy(policy, kernel=kernel, **options)
         self._machine = find_machine(machine)
         self._core = _core.Allocator(
-            self._machine.core(require_int("seed", seed, 0, 2**64 - 1)),
+            self._machine.core(
+                require_int("seed", seed, 0, 2**64 - 1), kernel=self._policy.kernel
+            ),
             self._policy.name,
             list(self._policy.values().items()),
             _check_debug(debug),

@@ -18,6 +18,7 @@ from slabq.cost_screen import cost_sections, parameter_lines, ranges
 from slabq.costs import DEFAULT_MACHINE, check_costs, costs_with_sources
 from slabq.machine import (
     HOST_NAME,
+    PCP_KERNEL,
     Machine,
     host,
     machine_costs_table,
@@ -239,6 +240,13 @@ def show_machine(name: str | None, as_json: bool, **given: Any) -> None:
         click.echo(f"syscall_ns of {workload}: {ns} ns")
 
 
+def _page_lists_text(machine: Machine) -> str:
+    if machine.pcp_order_max is not None:
+        return f"per CPU, up to order {machine.pcp_order_max}"
+    older, newer = (machine.pcp_order_under(kernel) for kernel in ("5.13", None))
+    return f"per CPU, up to order {older} before Linux {PCP_KERNEL}, {newer} since"
+
+
 def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
     llc_of_cpu = machine.llc_of_cpu or ()
     caches = [
@@ -251,7 +259,7 @@ def _print_machine(machine: Machine, described: Mapping[str, Any]) -> None:
             ("CPUs", str(machine.cpus)),
             ("nodes", f"{machine.nodes}, {machine.node_bytes >> 20} MiB each"),
             ("caches", "last level shared by CPUs " + " | ".join(caches)),
-            ("page lists", f"per CPU, up to order {machine.pcp_order_max}"),
+            ("page lists", _page_lists_text(machine)),
             ("native", _binding_text(described)),
         ]
     )

@@ -23,6 +23,7 @@ from slabq.costs import (
 )
 from slabq.errors import ParameterError
 from slabq.host_memory import has_huge_pages, require_memory
+from slabq.policy import version_key
 
 __all__ = [
     "Machine",
@@ -39,6 +40,8 @@ NODE_BYTES_MAX = 1 << 40
 REMOTE_DELAY_MAX_NS = 1_000_000
 SYSCALL_MAX_NS = 1_000_000
 PAGE_ORDER_MAX = 10
+PCP_KERNEL = "5.14"  # the first whose per-CPU page lists keep more than single pages
+PCP_ORDER_MAX = 3
 HOST_NAME = "host"
 
 
@@ -62,8 +65,9 @@ class Machine:
         ``c * nodes // cpus``.
     llc_of_cpu : sequence of int, length cpus, optional
         Number of the last-level cache of each CPU, counted from 0. Default: one a node.
-    pcp_order_max : int, default 3
-        Largest page order kept in the per-CPU page lists.
+    pcp_order_max : int, optional
+        Largest page order kept in the per-CPU page lists. Default: what the kernel of
+        the policy has, single pages only before Linux 5.14, up to order 3 since.
     remote_delay_ns : int, default 0
         Native engine: delay of a touch at distance 20, in nanoseconds; other distances
         in proportion to distance - 10. 0 is off: the host's own memory decides.
@@ -98,7 +102,7 @@ class Machine:
     node_bytes: int = 1 << 30
     node_of_cpu: Sequence[int] | None = None
     llc_of_cpu: Sequence[int] | None = None
-    pcp_order_max: int = 3
+    pcp_order_max: int | None = None
     remote_delay_ns: int = 0
     costs: Mapping[str, int] | Sequence[tuple[str, int]] | None = None
     syscall_ns: Mapping[str, int] | Sequence[tuple[str, int]] = ()
@@ -121,9 +125,7 @@ class Machine:
             else topology.check_distance(distance, nodes),
             node_bytes=_check_node_bytes(self.node_bytes),
             node_of_cpu=self._check_node_of_cpu(),
-            pcp_order_max=require_int(
-                "pcp_order_max", self.pcp_order_max, 0, PAGE_ORDER_MAX
-            ),
+            pcp_order_max=_check_pcp_order_max(self.pcp_order_max),
             remote_delay_ns=require_int(
                 "remote_delay_ns", self.remote_delay_ns, 0, REMOTE_DELAY_MAX_NS
             ),
@@ -189,8 +191,34 @@ class Machine:
         name = "" if shaped else self.name.removesuffix("*") + "*"
         return dataclasses.replace(self, **{"name": name, **changes})
 
+    def pcp_order_under(self, kernel: str | None) -> int:
+        """Return the largest page order that per-CPU page lists keep under a kernel.
+
+        Parameters
+        ----------
+        kernel : str or None
+            Kernel profile; None is the newest.
+
+        Returns
+        -------
+        int
+            `pcp_order_max` where it is given. Else 0 before Linux 5.14, whose commit
+            44042b449872 lets the lists keep pages of order 1 to 3 too.
+
+        Examples
+        --------
+        >>> Machine(cpus=1).pcp_order_under("2.6.35")
+        0
+        >>> Machine(cpus=1).pcp_order_under("5.14-rt")
+        3
+        """
+        if self.pcp_order_max is not None:
+            return self.pcp_order_max
+        is_older = kernel is not None and version_key(kernel) < version_key(PCP_KERNEL)
+        return 0 if is_older else PCP_ORDER_MAX
+
     def core(
-        self, seed: int = 0, engine: str = "native"
+        self, seed: int = 0, engine: str = "native", kernel: str | None = None
     ) -> _core.Machine | _core.SimMachine:
         """Make the machine in the C core.
 
@@ -200,6 +228,9 @@ class Machine:
             Seed of the machine's random numbers.
         engine : str, default "native"
             ``native`` or ``sim``.
+        kernel : str, optional
+            Kernel profile that decides what the machine leaves to it. Default: the
+            newest.
 
         Returns
         -------
@@ -230,14 +261,14 @@ class Machine:
                 self.node_bytes,
                 seed,
                 list(check_costs(self.costs)),
-                self.pcp_order_max,
+                self.pcp_order_under(kernel),
             )
         return _core.Machine(
             list(self.node_of_cpu),
             list(self.llc_of_cpu),
             [list(row) for row in self.distance],
             self.node_bytes,
-            self.pcp_order_max,
+            self.pcp_order_under(kernel),
             self.remote_delay_ns,
             seed,
         )
@@ -310,6 +341,12 @@ def _check_node_bytes(value: object) -> int:
             f"(4 MiB) up to {NODE_BYTES_MAX} (1 TiB)"
         )
     return number
+
+
+def _check_pcp_order_max(value: object) -> int | None:
+    if value is None:
+        return None
+    return require_int("pcp_order_max", value, 0, PAGE_ORDER_MAX)
 
 
 def _check_cpu_map(

@@ -17,6 +17,7 @@ from slabq.checks import require_choice
 from slabq.errors import ParameterError
 
 __all__ = [
+    "JITTER_PS",
     "SEEDS",
     "Column",
     "PublishedTable",
@@ -28,6 +29,12 @@ __all__ = [
 ]
 
 SEEDS = (1, 2, 3)
+# Each event of a simulated run is late by a random time of up to so much. It stands for
+# what no parameter of a machine says: refresh of the memory, conflicts in the caches,
+# interrupts of the clock. Workloads that draw no random numbers would otherwise be the
+# same run under every seed. A nanosecond is less than any cache miss, so it changes
+# which of two CPUs comes first and no figure by itself.
+JITTER_PS = 1000
 NOT_PUBLISHED = "-"
 BETTER = ("smaller", "larger")
 ELAPSED = "elapsed_s"

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 from slabq import _core
 from slabq.errors import Error, ParameterError
-from slabq.machine import find_machine
+from slabq.machine import Machine, find_machine
 from slabq.policy import find_policy
 from slabq.progress import ProgressBar, ProgressFunction
 from slabq.published import (
+    JITTER_PS,
     SEEDS,
     PublishedTable,
     Row,
@@ -40,7 +41,7 @@ from slabq.run import ENGINES, run
 from slabq.version import __version__
 from slabq.workload import find_workload
 
-__all__ = ["reproduce"]
+__all__ = ["jittered", "reproduce"]
 
 CACHE_FILE = "runs.jsonl"
 
@@ -75,6 +76,28 @@ def cell_of(table: PublishedTable, row: Row, column: str, window: str) -> Cell:
     )
 
 
+def jittered(machine: Machine) -> Machine:
+    """Return the machine as published tables are run on it: its events jitter.
+
+    Parameters
+    ----------
+    machine : Machine
+        Any; what it says of ``jitter_ps`` is overridden.
+
+    Returns
+    -------
+    Machine
+        Of the same name.
+
+    Examples
+    --------
+    >>> dict(jittered(Machine(cpus=2)).costs)["jitter_ps"]
+    1000
+    """
+    costs = {**dict(machine.costs or ()), "jitter_ps": JITTER_PS}
+    return machine.replace(costs=costs, name=machine.name)
+
+
 class Laboratory(Protocol):
     """Where cells run."""
 
@@ -104,7 +127,7 @@ class Simulator:
     def _parts(self, cell: Cell) -> tuple[Any, Any, Any]:
         workload = find_workload(cell.workload, **dict(cell.parameters))
         policy = find_policy(cell.policy, kernel=cell.kernel, **dict(cell.options))
-        return workload, policy, find_machine(cell.machine)
+        return workload, policy, jittered(find_machine(cell.machine))
 
     def identity(self, cell: Cell) -> Mapping[str, Any]:
         """Return the values of every part, and what the core is built from."""
@@ -414,7 +437,9 @@ def reproduce(
 
     Notes
     -----
-    Each cell is run with the seeds 1, 2 and 3 and shown as median and range. A time is
+    Each cell is run with the seeds 1, 2 and 3 and shown as median and range. Every
+    event is late by a random time of up to a nanosecond (``jitter_ps``), so that three
+    seeds are three samples of a workload that draws no random numbers, too. A time is
     that of the window for each operation, for as many operations as the posted command
     has. Ratios are against the table's baseline column.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from slabq.checks import require_choice
 from slabq.errors import Error, ParameterError
-from slabq.published import ELAPSED, PublishedTable, Row
+from slabq.published import ELAPSED, JITTER_PS, PublishedTable, Row
 from slabq.stats import Spread, spread
 from slabq.verdict import (
     Pair,
@@ -313,6 +313,7 @@ class RebuiltTable:
             "machine": self.published.machine_name,
             "engine": ENGINE,
             "seeds": list(self.seeds),
+            "jitter_ps": JITTER_PS,
             "window": {
                 "name": self.window,
                 **self.published.windows[self.window].parameters(),

@@ -81,7 +81,7 @@ class Job:
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
         seed = self.seed + number
-        machine = self.machine.core(seed, self.engine)
+        machine = self.machine.core(seed, self.engine, self.policy.kernel)
         options: Options = list(self.policy.values().items())
         name = self.policy.name
         if isinstance(self.work, Workload):

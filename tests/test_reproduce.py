@@ -4,6 +4,7 @@ Nothing is simulated here: a laboratory of plain numbers stands in for the engin
 """
 
 import base64
+import dataclasses
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ import pytest
 import slabq
 from slabq.cli import main
 from slabq.errors import Error, ParameterError
-from slabq.published import find_table, published_tables, read_table
+from slabq.published import Window, find_table, published_tables, read_table
 from slabq.report import html_report, reproduction_table, simulated, write_report
 from slabq.reproduction import Reproduction, cell_value
 from slabq.verdict import (
@@ -571,6 +572,20 @@ def test_a_finished_run_can_be_kept_as_json(small, tmp_path):
     )
 
     assert module.Store(path)["key"] == store["key"]
+
+
+@pytest.mark.parametrize("table_id", ["hackbench-splusq-2010", "tbench-skb-2007"])
+def test_three_seeds_are_three_samples_of_a_workload(table_id):
+    table = find_table(table_id)
+    quick = Window(warmup_operations=100, measure_operations=300)
+    table = dataclasses.replace(table, windows={**table.windows, "quick": quick})
+    cell = module.cell_of(table, table.rows[-1], table.baseline, "quick")
+
+    runs = [module.Simulator().run(cell, seed, None) for seed in (1, 2, 3, 1)]
+
+    assert len({run["fingerprint"] for run in runs}) == 3
+    assert len({run["elapsed_s"] for run in runs}) == 3
+    assert runs[3]["elapsed_s"] == runs[0]["elapsed_s"]
 
 
 # -- documents -------------------------------------------------------------------------

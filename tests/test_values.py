@@ -264,6 +264,34 @@ def test_a_node_without_cpus_is_left_out_of_the_host(tmp_path):
     assert host == ((0, 0), (0, 0), ((10,),))
 
 
+PAIRS = 50  # of a kmalloc and a kfree, of four pages: SLUB passes both on
+
+
+def zone_trips(kernel, **machine_values):
+    result = slabq.run(
+        "kmalloc",
+        policy="slub",
+        kernel=kernel,
+        machine=slabq.Machine(cpus=1, **machine_values),
+        test="pairs",
+        size=16384,
+        count=PAIRS,
+    )
+    return result.locks["zone_lock"]["acquisitions"]
+
+
+@pytest.mark.parametrize("kernel", ["2.6.24", "2.6.35", "3.2", "4.19"])
+def test_page_lists_of_an_older_kernel_pass_blocks_of_pages_to_the_zone(kernel):
+    assert zone_trips(kernel) >= 2 * PAIRS
+    assert zone_trips(kernel, pcp_order_max=3) < PAIRS / 2
+
+
+@pytest.mark.parametrize("kernel", ["5.14-rt", "5.15", "6.1", "6.18"])
+def test_page_lists_of_a_newer_kernel_keep_blocks_of_pages(kernel):
+    assert zone_trips(kernel) < PAIRS / 2
+    assert zone_trips(kernel, pcp_order_max=0) >= 2 * PAIRS
+
+
 def test_a_machine_file_is_read_and_its_other_tables_left_alone(tmp_path):
     path = tmp_path / "box.toml"
     path.write_text("cpus = 4\nnodes = 2\n[cost]\nl1_ns = 1.0\n")

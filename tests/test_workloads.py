@@ -192,6 +192,32 @@ def test_a_transaction_between_machines_takes_at_least_the_delay():
     assert result.elapsed_s >= 20 * 0.001
 
 
+@pytest.mark.parametrize(
+    ("placement", "handlings"),
+    [
+        ("localhost", 4),  # request and response, each sent and received
+        ("client-server", 3),  # sent, taken by the interrupt, received
+    ],
+)
+def test_each_handling_of_a_packet_costs_one_system_call(placement, handlings):
+    transactions, syscall_ns = 200, 5000
+
+    result = run(
+        "tcp_rr",
+        machine=slabq.Machine(cpus=1),  # which is never idle
+        engine="sim",
+        threads=1,
+        transactions=transactions,
+        placement=placement,
+        delay_ns=0,
+        syscall_ns=syscall_ns,
+    )
+
+    spent_ns = result.row()["profile"]["system_call"] * result.elapsed_s * 1e9
+    calls = spent_ns / syscall_ns / transactions
+    assert calls == pytest.approx(handlings, abs=0.02)  # the ends of the run
+
+
 @pytest.mark.parametrize("placement", ["localhost", "client-server"])
 def test_seconds_end_a_run_whatever_transactions_says(placement):
     result = run("tcp_rr", seconds=1, transactions=1, placement=placement)

@@ -59,10 +59,9 @@ static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
     }
 }
 
-static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *message)
+/* Queue a message and wake who waits for one. */
+static void channel_put(sq_cpu *cpu, sq_channel *channel, struct sq_message *message)
 {
-    sq_cpu *cpu = sq_task_step_blocking(task);
-    env_charge_syscall(task);
     message->next = NULL;
     sq_lock_acquire(cpu, &channel->queue_lock);
     if (channel->first == NULL) {
@@ -74,6 +73,19 @@ static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *
     channel->last = message;
     (void)sq_wait_wake(cpu, &channel->receivers, 1);
     sq_lock_release(cpu, &channel->queue_lock);
+}
+
+static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *message)
+{
+    sq_cpu *cpu = sq_task_step_blocking(task);
+    env_charge_syscall(task);
+    channel_put(cpu, channel, message);
+}
+
+static void channel_deliver(sq_task *task, sq_channel *channel,
+                            struct sq_message *message)
+{
+    channel_put(sq_task_step_blocking(task), channel, message);
 }
 
 static struct sq_message *channel_receive(sq_task *task, sq_channel *channel)

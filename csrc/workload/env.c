@@ -646,6 +646,7 @@ static const struct sq_env env_table = {
     .set_priority = env_set_priority,
     .pages_alloc = env_pages_alloc,
     .pages_free = env_pages_free,
+    .channel_deliver = channel_deliver,
 };
 
 /* ---- the run ---- */

@@ -23,8 +23,10 @@
  * transaction, which costs more than all else: compare with pin_step 0 (each pair on one
  * CPU) or 1 (the two ends on neighbours).
  *
- * A thread ends after `transactions`, or after `seconds` unless that is 0. The work of a
- * system call and of the protocol is `segment_ns`, at each end of a segment.
+ * A thread ends after `transactions`, or after `seconds` unless that is 0. The work of
+ * system calls and of the protocol is the machine's syscall_ns, once for each handling of
+ * a packet (by who sends it, by the interrupt CPU, by who reads it), and `segment_ns` on
+ * top.
  */
 #include "workload/skb.h"
 
@@ -203,7 +205,7 @@ static void rr_arrive(const struct sq_env *env, sq_task *task, struct rr_wire *w
     rr_work(env, task, rr);
     if (acked != NULL)
         skb_free(env, task, rr->caches, acked);
-    env->channel_send(task, thread->end.incoming, &received->link);
+    env->channel_deliver(task, thread->end.incoming, &received->link);
 }
 
 /* All that an interrupt CPU does: packets in the order they were sent in. */

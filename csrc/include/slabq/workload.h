@@ -173,11 +173,14 @@ struct sq_env {
     /* Measuring ends now, whatever goes on; of several calls the last one counts. */
     void (*stop_clock)(sq_task *task);
 
-    /* ---- one more that may block ---- */
+    /* ---- more that may block ---- */
 
     /* Sleep until the machine's clock shows `time_ns`. The task is woken on the CPU it
      * slept on and goes before those that wait there, as one of real-time priority. */
     void (*sleep_until)(sq_task *task, uint64_t time_ns);
+    /* As channel_send, by an interrupt: it costs no system call. */
+    void (*channel_deliver)(sq_task *task, sq_channel *channel,
+                            struct sq_message *message);
 
     /* ---- and some that keep the task on its CPU ---- */
 

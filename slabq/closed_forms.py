@@ -392,7 +392,7 @@ class _Cases:
 
     def _pages(self) -> Iterator[_Case]:
         """Blocks of pages, the second time round, when all lines are in the L1."""
-        listed = min(self.machine.pcp_order_max, PAGE_LISTS_ORDER_MAX)
+        listed = min(self.machine.pcp_order_under(None), PAGE_LISTS_ORDER_MAX)
         order = listed + 1
         splits = BLOCK_ORDER_MAX - order  # of the largest block, and merges back
         lock = _Sum().plus("lock_acquire_ps").plus("lock_release_ps")

@@ -15,10 +15,16 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+COMPILERS = {
+    ".venv-gcc": {"CC": "gcc"},
+    ".venv-clang": {"CC": "clang"},
+    ".venv-o0": {"SLABQ_CFLAGS": "-O0"},
+}
 WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes"
 
 
@@ -173,22 +179,32 @@ def compiler_file(name: str) -> str:
 
 def sanitized(kind: str, library: str, options: dict[str, str], *tests: str) -> None:
     """Run tests on an instrumented build."""
-    # With libstdc++ in place, the sanitizer finds the C++ exceptions of other packages.
-    preload = [compiler_file(library), compiler_file("libstdc++.so.6")]
     binary = other_build(f".venv-{library[3:7]}", {"SLABQ_SANITIZE": kind})
-    env = {"LD_PRELOAD": " ".join(preload), "SLABQ_SANITIZED": kind, **options}
+    env = {**preloaded(library), "SLABQ_SANITIZED": kind, **options}
     pytest = ("-P", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     run(binary / "python", *pytest, *tests, env=env)
 
 
-def asan(*arguments: str) -> None:
-    """Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
+def preloaded(library: str) -> dict[str, str]:
+    """Return what an interpreter needs that loads an instrumented build."""
+    # With libstdc++ in place, the sanitizer finds the C++ exceptions of other packages.
+    files = [compiler_file(library), compiler_file("libstdc++.so.6")]
+    return {"LD_PRELOAD": " ".join(files)}
+
+
+def asan_environment() -> dict[str, str]:
+    """Return what a program needs that runs on the build of `asan`."""
     options = {
         "ASAN_OPTIONS": "detect_leaks=0,detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1,halt_on_error=1",
     }
+    return {**preloaded("libasan.so"), **options}
+
+
+def asan(*arguments: str) -> None:
+    """Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     tests = arguments or ("-m", "not slow and not notebooks and not unsanitized")
-    sanitized("address", "libasan.so", options, "--timeout=600", *tests)
+    sanitized("address", "libasan.so", asan_environment(), "--timeout=600", *tests)
 
 
 def tsan(*arguments: str) -> None:
@@ -203,18 +219,38 @@ def oracle(*arguments: str) -> None:
     run(environment() / "python", "-P", "tests/oracle_suite.py", *arguments)
 
 
+def check_compilers() -> None:
+    """End with one line if a compiler of `COMPILERS` is not there."""
+    for env in COMPILERS.values():
+        name = env.get("CC", "cc")
+        if shutil.which(name) is None:
+            fail(f"{name} is not installed")
+
+
 def compilers(*arguments: str) -> None:
     """Run the recordings with builds by gcc, by clang, and without optimisation."""
-    builds = {
-        ".venv-gcc": {"CC": "gcc"},
-        ".venv-clang": {"CC": "clang"},
-        ".venv-o0": {"SLABQ_CFLAGS": "-O0"},
-    }
-    for name, env in builds.items():
-        if shutil.which(env.get("CC", "cc")) is None:
-            fail(f"{env['CC']} is not installed")
+    check_compilers()
+    for name, env in COMPILERS.items():
         python = other_build(name, env) / "python"
         run(python, "-P", "tests/oracle_suite.py", *arguments)
+
+
+def fingerprints(*_: str) -> None:
+    """Compare simulated runs event by event: gcc, clang, gcc -O0, AddressSanitizer."""
+    script = "tests/fingerprints.py"
+    builds: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+        **{name: (env, {}) for name, env in COMPILERS.items()},
+        ".venv-asan": ({"SLABQ_SANITIZE": "address"}, asan_environment()),
+    }
+    check_compilers()
+    with tempfile.TemporaryDirectory(prefix="slabq-") as folder:
+        wanted = Path(folder) / "fingerprints.txt"
+        for name, (env, run_env) in builds.items():
+            python = other_build(name, env) / "python"
+            if wanted.exists():
+                run(python, "-P", script, wanted, env=run_env)
+            else:
+                run(python, "-P", script, "--write", wanted, env=run_env)
 
 
 def fuzz(*arguments: str) -> None:
@@ -257,6 +293,7 @@ TASKS = (
     fuzz,
     oracle,
     compilers,
+    fingerprints,
     bench,
     format,
     clean,
@@ -271,8 +308,9 @@ def main() -> None:
         names[name](*sys.argv[2:])
         return
     print((__doc__ or "").strip(), "\n")
+    width = max(map(len, names)) + 2
     for task in TASKS:
-        print(f"  {task.__name__:<9} {(task.__doc__ or '').strip()}")
+        print(f"  {task.__name__:<{width}}{(task.__doc__ or '').strip()}")
     if name not in ("help", "-h", "--help"):
         fail(f"task is {name}: accepted are {', '.join(names)}")
 

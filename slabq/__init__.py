@@ -3,6 +3,8 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+# First of all: what follows takes time, in which a user may press Ctrl-C.
+import slabq.interrupt as _interrupt  # noqa: F401
 from slabq.allocator import Allocator, execute
 from slabq.cache import Cache, Leaks, Place, geometry
 from slabq.debugging import Finding, Report

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from slabq import _core
-from slabq.checks import require_int
+from slabq.checks import require_flag, require_int
 from slabq.debugging import Finding, read_findings
 from slabq.errors import CorruptionError, ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -70,6 +70,8 @@ _SLUB_DEBUG = (*_SLAB_DEBUG, "consistency_checks", "trace")
 
 def flag_bits(policy: Policy, **switches: bool) -> int:
     """Return the flags that are on, as the core numbers them."""
+    for name, value in switches.items():
+        require_flag(name, value)
     known = _SLAB_DEBUG if policy.name == "slab" else _SLUB_DEBUG
     for name in _SLUB_DEBUG:
         if switches.get(name) and name not in known:

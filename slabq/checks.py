@@ -10,6 +10,7 @@ __all__ = [
     "closest_first",
     "list_known",
     "require_choice",
+    "require_flag",
     "require_int",
     "require_switch",
     "shown",
@@ -177,6 +178,39 @@ def require_int(what: str, value: object, minimum: int, maximum: int) -> int:
     if not minimum <= number <= maximum:
         raise ParameterError(f"{what} is {shown(number)}: {accepted}")
     return number
+
+
+def require_flag(what: str, value: object) -> bool:
+    """Return `value` as a bool if it is one, or 0 or 1; a word is none.
+
+    Parameters
+    ----------
+    what : str
+        Name of the flag, for the message.
+    value : object
+        What was given.
+
+    Returns
+    -------
+    bool
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> require_flag("hwcache_align", "no")
+    Traceback (most recent call last):
+    slabq.errors.ParameterError: hwcache_align is 'no': accepted are True and False
+    """
+    kind = getattr(getattr(value, "dtype", None), "kind", "")  # of numpy's scalars
+    is_whole = isinstance(value, int) or kind in ("b", "i", "u")
+    if not is_whole or value not in (0, 1):
+        raise ParameterError(f"{what} is {shown(value)}: accepted are True and False")
+    return bool(value)
 
 
 def require_switch(what: str, value: object) -> bool:

@@ -23,6 +23,7 @@ from slabq.topology import parse_distance, parse_numa_fake
 
 __all__ = [
     "NUMBER",
+    "STDIN_PATH",
     "ParamType",
     "format_option",
     "json_option",
@@ -33,6 +34,7 @@ __all__ = [
     "print_table",
     "raw_machine_options",
     "set_option",
+    "trace_path",
 ]
 
 if TYPE_CHECKING:
@@ -42,21 +44,25 @@ else:
 
 Function = Callable[..., Any]
 
+STDIN_PATH = "/dev/stdin"
+
 _BYTE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
+_DIGITS_MAX = 100  # more are no number that anything accepts
+
+
 class _Number(ParamType):
-    """A whole number, or the text as it is, for the value's owner to refuse."""
+    """A whole number in decimal, or the text as it is, for its owner to refuse."""
 
     name = "N"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        try:
-            return int(str(value), 0)
-        except ValueError:
-            return value
+        text = str(value)
+        is_number = re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", text) is not None
+        return int(text) if is_number and len(text) <= _DIGITS_MAX else value
 
 
 class _Bytes(ParamType):
@@ -252,12 +258,14 @@ def make_policies(
     if names is None:
         wanted = _policies_with(kernel)
     else:
-        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        wanted = [name.strip() for name in names.split(",")]
+        if not all(wanted):
+            known = ", ".join(policy_names())
+            raise ParameterError(
+                f"policy is {names!r}, with an empty name in it: known are {known}"
+            )
         for name in wanted:
             require_choice("policy", name, policy_names())
-        if not wanted:
-            known = ", ".join(policy_names())
-            raise ParameterError(f"policy is {names!r}: known are {known}")
     given = parse_settings(settings)
     known_options = list(
         dict.fromkeys(o for name in wanted for o in policy_options(name))
@@ -283,6 +291,35 @@ def _policies_with(kernel: str | None) -> list[str]:
         names = list_known(kernel, dict.fromkeys(profiles))
         raise ParameterError(f"unknown kernel {kernel!r}: known are {names}")
     return found
+
+
+def trace_path(path: str) -> str:
+    """Return the file that TRACE names; ``-`` is standard input.
+
+    Parameters
+    ----------
+    path : str
+        As on the command line.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ParameterError
+        If standard input is meant and closed.
+
+    Examples
+    --------
+    >>> trace_path("trace.txt.gz")
+    'trace.txt.gz'
+    """
+    if path != "-":
+        return path
+    if sys.stdin is None:
+        raise ParameterError("standard input is closed: accepted is a trace on it")
+    return STDIN_PATH
 
 
 def print_table(table: Table, format_name: str) -> None:

@@ -17,6 +17,7 @@ from slabq.cli_options import (
     make_policies,
     print_table,
     set_option,
+    trace_path,
 )
 from slabq.cli_reports import REPORT_OPTIONS, Reports
 from slabq.errors import ParameterError
@@ -270,7 +271,9 @@ def _workload_command(name: str) -> click.Command:
 def run_command() -> None:
     """Run WORKLOAD under each policy named and print one comparison table.
 
-    A parameter of the workload takes several values with commas between.
+    A parameter of the workload takes several values with commas between. WORKLOAD
+    c:FILE.c is one of your own in C, on the header in the folder that
+    slabq.get_include() names.
     """
 
 
@@ -278,11 +281,14 @@ def run_command() -> None:
 
 
 @click.command("replay")
-@click.argument("trace_path", metavar="TRACE")
+@click.argument("trace_name", metavar="TRACE")
 @_run_options
-def replay_command(trace_path: str, **values: Any) -> None:
-    """Run a recorded kernel TRACE under each policy named and compare."""
-    _compare(Path(trace_path), parameters={}, **values)
+def replay_command(trace_name: str, **values: Any) -> None:
+    """Run a recorded kernel TRACE under each policy named and compare.
+
+    TRACE is a file, or - for standard input.
+    """
+    _compare(Path(trace_path(trace_name)), parameters={}, **values)
 
 
 def _demo_results(policies: Sequence[Policy], machine: Machine, seed: Any) -> Results:

@@ -19,6 +19,7 @@ from slabq.cli_options import (
     print_table,
     raw_machine_options,
     set_option,
+    trace_path,
 )
 from slabq.errors import ParameterError
 from slabq.host_caches import compare_host
@@ -186,7 +187,7 @@ def _read_script(path: str) -> str:
 
 
 @click.command("stat")
-@click.argument("trace_path", metavar="TRACE")
+@click.argument("trace_name", metavar="TRACE")
 @click.option(
     "--caller", "by", flag_value="caller", multiple=True, help="By call site."
 )
@@ -203,7 +204,7 @@ def _read_script(path: str) -> str:
 @click.option("--raw-ip", is_flag=True, help="Call sites as the trace has them.")
 @json_option
 def stat_command(
-    trace_path: str,
+    trace_name: str,
     by: "Sequence[By]",
     sort: str,
     limit: Any,
@@ -212,14 +213,16 @@ def stat_command(
 ) -> None:
     """Print what `perf kmem stat` says of TRACE: same columns, same numbers.
 
+    TRACE is a file, or - for standard input.
+
     Without --caller and --alloc, the summary alone.
     """
     from slabq.trace import read_trace
 
     if isinstance(limit, str):
         raise ParameterError(f"line is {limit!r}: accepted are whole numbers from 0 on")
-    with ProgressBar(f"reading {Path(trace_path).name}") as bar:
-        trace = read_trace(trace_path, progress=bar)
+    with ProgressBar(f"reading {Path(trace_name).name}") as bar:
+        trace = read_trace(trace_path(trace_name), progress=bar)
     stats = [
         trace.stat(cast(By, kind), sort=sort, limit=limit, raw_ip=raw_ip)
         for kind in dict.fromkeys(by) or ["caller"]

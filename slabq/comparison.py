@@ -188,12 +188,17 @@ def _shown_parameters(result: Result) -> list[tuple[str, str]]:
         return [("trace", os.path.basename(path))] if path else []
     kind = workload_kinds().get(result.workload)
     known = kind.parameters if kind is not None else {}  # none of one in C
+    # Real system calls take what they take: the parameter is of simulated ones.
+    hidden = {"syscall_ns"} if result.engine == "native" else set()
     return [
         (name, f"{name} {value}")
         for number, (name, value) in enumerate(result.parameters.items())
-        if number < SHOWN_PARAMETERS
-        or (kind is not None and name not in known)
-        or (name in known and value != known[name].default_value)
+        if name not in hidden
+        and (
+            number < SHOWN_PARAMETERS
+            or (kind is not None and name not in known)
+            or (name in known and value != known[name].default_value)
+        )
     ]
 
 

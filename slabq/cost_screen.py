@@ -247,7 +247,7 @@ def parameter_lines(costs: Sequence[Cost]) -> Iterator[str]:
     Examples
     --------
     >>> list(parameter_lines([Cost("l1_hit_ps", 9, "ps", "line", "a test", "low")]))[2]
-    'l1_hit_ps          9  ps      low'
+    'l1_hit_ps      9  ps    low'
     """
     width = max(len("parameter"), *(len(cost.name) for cost in costs))
     digits = max(len("value"), *(len(str(cost.value)) for cost in costs))

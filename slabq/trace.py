@@ -508,19 +508,31 @@ def _read_core(
         if head.startswith(_COMPACT_MAGIC):
             return _core.Trace.decode(file.read(), name)
         if head.startswith(_PERF_MAGICS):
-            return _read_perf(path, name, file if packed else None, allow_truncated)
+            is_stream = packed or not file.seekable()
+            return _read_perf(path, name, file if is_stream else None, allow_truncated)
         if not packed and file.seekable():
             _refuse_known(head, name)
             return _core.Trace.from_file(path, allow_truncated, progress)
         _refuse_known(head, name)
         size = os.fstat(raw.fileno()).st_size
         core = _core.Trace(name)
-        while block := file.read(_BLOCK_SIZE):
-            core.feed(block)
-            if progress is not None and size > 0:
-                progress(min(raw.tell() / size, 1.0))
-        core.finish(allow_truncated)
+        try:
+            while block := file.read(_BLOCK_SIZE):
+                core.feed(block)
+                if progress is not None and size > 0 and raw.seekable():
+                    progress(min(raw.tell() / size, 1.0))
+            core.finish(allow_truncated)
+        except TraceFormatError:
+            if packed:
+                _read_to_the_end(file)
+            raise
         return core
+
+
+def _read_to_the_end(file: IO[bytes]) -> None:
+    """Look for damage behind a line that does not read: it is why, and is raised."""
+    while file.read(_BLOCK_SIZE):
+        pass
 
 
 def _peek(file: IO[bytes]) -> bytes:

@@ -15,6 +15,7 @@ import slabq
 from slabq import progress
 from slabq.cli import main
 from slabq.cli_run import _with_pipe_spelled
+from slabq.interrupt import is_command
 from slabq.policy import policy_names
 
 TRACE = str(slabq.bundled_trace_path())
@@ -47,7 +48,13 @@ REFUSED = {
     "run": ["no workload given: known are hackbench"],
     "run hackbenhc": ["unknown workload 'hackbenhc': known are hackbench"],
     "run hackbench -p slubb": ["unknown policy 'slubb': known are slub,"],
-    "run hackbench -p ,": ["policy is ','"],
+    "run hackbench -p ,": ["policy is ','", "an empty name"],
+    "run hackbench -p slab,": ["policy is 'slab,'", "an empty name", "known are slab"],
+    "run hackbench -p slab,,slub": ["an empty name"],
+    "run hackbench -g 0x10": ["groups is '0x10': accepted are 1 to", "whole number"],
+    "run hackbench -g 1_0": ["groups is '1_0': accepted are 1 to"],
+    "run hackbench -g 010": ["groups is '010': accepted are 1 to"],
+    "run hackbench --seed 0x10": ["seed is '0x10'"],
     "run hackbench -k 6.11": ["unknown kernel '6.11': known are 6.1"],
     "run hackbench -p slab -k 6.18": ["unknown kernel of slab '6.18': known are 6.1,"],
     "run hackbench -m opteron": ["unknown machine 'opteron': known are opteron-4x4,"],
@@ -463,6 +470,80 @@ def test_interrupting_ends_with_one_line_and_status_130():
 
     assert (child.returncode, out) == (130, "")
     assert seen.rstrip().endswith(b"slabq: interrupted")
+
+
+@pytest.mark.parametrize("module", ["difflib", "click"])
+def test_interrupting_the_imports_is_the_same_line_and_status(tmp_path, module):
+    # A module of that name that is interrupted: one of the package, one of the command.
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+
+    done = subprocess.run(
+        [sys.executable, "-m", "slabq", "policies"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "slabq: interrupted\n"
+
+
+def test_another_program_keeps_its_own_way_with_interrupts():
+    words = "import sys, slabq; assert sys.excepthook is sys.__excepthook__"
+
+    subprocess.run([sys.executable, "-c", words], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_one"),
+    [
+        (["python3", "/usr/bin/slabq", "run"], True),
+        (["python3", "-m", "slabq"], True),
+        (["python3", "-X", "dev", "-m", "slabq"], True),
+        (["python3", "-B", "-m", "slabq", "run"], True),
+        (["python3", "-m", "pytest", "slabq"], False),
+        (["python3", "slabq.py"], False),
+        (["python3"], False),
+    ],
+)
+def test_only_the_command_itself_is_taken_for_the_command(words, is_one):
+    assert is_command(words) is is_one
+
+
+def test_a_trace_is_read_from_standard_input():
+    with open(TRACE, "rb") as file:
+        packed = file.read()
+    by_name = process("stat", TRACE, stdout=subprocess.PIPE).communicate(timeout=60)[0]
+
+    for command in (["stat", "-"], ["replay", "-", "-p", "slub", "--cpus", "2"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "slabq", *command],
+            input=packed,
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        if command[0] == "stat":
+            assert done.stdout.decode() == by_name
+        else:
+            assert b"slub" in done.stdout
+
+
+def test_system_calls_are_a_parameter_of_simulated_runs_alone(slabq_command):
+    words = ["run", "hackbench", "-p", "slab", *SMALL]
+
+    native = succeeds(slabq_command(*words))
+    simulated = succeeds(slabq_command(*words, "-e", "sim"))
+
+    assert "syscall_ns" not in native
+    assert "syscall_ns" in simulated
+
+
+def test_the_help_of_run_says_that_a_workload_may_be_ones_own(slabq_command):
+    assert "c:FILE.c" in succeeds(slabq_command("run", "--help"))
 
 
 def read_terminal(terminal):

@@ -65,6 +65,21 @@ def test_compressed_data_that_is_cut_or_damaged_is_told(
         read_trace(path)
 
 
+def test_damage_behind_a_line_that_does_not_read_is_told_as_damage(
+    tmp_path: Path,
+) -> None:
+    # Stored without compression: the damaged text still comes out, line by line.
+    text = (GOOD * 200).encode()
+    whole = bytearray(gzip.compress(text, compresslevel=0))
+    at = whole.index(b"bytes_req", len(whole) // 2)
+    whole[at : at + 9] = b"bytes_rex"
+    path = tmp_path / "trace.gz"
+    path.write_bytes(whole)
+
+    with pytest.raises(TraceFormatError, match="damaged compressed data: CRC"):
+        read_trace(path)
+
+
 OTHER_FILES = {
     "nothing": (b"", "is empty"),
     "binary": (b"\x7fELF\x02\x01\x01\0\0\0", "binary file of another kind"),

@@ -78,6 +78,14 @@ REFUSED = {
         lambda: slabq.Slab(slab_max_order=99),
         ["slab_max_order is 99", "0 to 10"],
     ),
+    "flag that is a word": (
+        lambda: slabq.geometry("slub", 64, hwcache_align="no"),
+        ["hwcache_align is 'no'", "True and False"],
+    ),
+    "flag that is no switch": (
+        lambda: slabq.geometry("slub", 64, poison=2),
+        ["poison is 2", "True and False"],
+    ),
     "switch neither on nor off": (
         lambda: slabq.Slab(noaliencache="maybe"),
         ["noaliencache is 'maybe'", "true and false"],

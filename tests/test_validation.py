@@ -283,7 +283,9 @@ def test_this_host_is_measured_beside_and_never_in_one_column(capsys):
     for row in found.host:
         assert len(row.native_ns) == 3
         assert min(row.native_ns) > 0
-        assert 0 < row.sim_user_ns <= row.sim_ns
+        assert row.sim_user_ns > 0
+        if not row.work.startswith("hand-over"):  # what two CPUs do to each other
+            assert row.sim_user_ns <= row.sim_ns
     (section,) = found.table().sections
     assert "measured" in section.columns
     assert "sim" in section.columns

@@ -23,7 +23,7 @@ from slabq.cache import (
     flag_bits,
 )
 from slabq.cache_record import CacheRecord, summarize_cache
-from slabq.checks import require_int, shown
+from slabq.checks import check_debug, require_int, shown
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -105,7 +105,7 @@ class Allocator(AllocatorControl):
             self._machine.core(require_int("seed", seed, 0, 2**64 - 1)),
             self._policy.name,
             list(self._policy.values().items()),
-            _check_debug(debug),
+            check_debug(debug),
             bool(panic_on_report),
         )
         self._memory_policy = MemoryPolicy.local()
@@ -627,12 +627,6 @@ class Allocator(AllocatorControl):
         >>> Allocator("slub", machine=Machine(cpus=1)).check()
         """
         self._core.check()
-
-
-def _check_debug(debug: object) -> str | None:
-    if debug is None or (isinstance(debug, str) and "\0" not in debug):
-        return debug
-    raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
 
 
 def _check_constructor(value: object) -> bytes | None:

@@ -252,7 +252,9 @@ class Cache(SysfsAttributes):
         self._note_site(check_cpu(self._machine, cpu), site)
         self._core.free(cpu, check_address(address))
 
-    def alloc_bulk(self, count: int, *, cpu: int = 0) -> list[int]:
+    def alloc_bulk(
+        self, count: int, *, cpu: int = 0, policy: MemoryPolicyLike | None = None
+    ) -> list[int]:
         """Allocate `count` objects in one call, all or none.
 
         Parameters
@@ -261,6 +263,9 @@ class Cache(SysfsAttributes):
             Number of objects.
         cpu : int, default 0
             CPU that calls.
+        policy : MemoryPolicy or str, optional
+            Memory policy of this call, which picks a node for each object. Default: the
+            allocator's.
 
         Returns
         -------
@@ -282,7 +287,8 @@ class Cache(SysfsAttributes):
         10
         """
         count = require_int("count", count, 0, COUNT_MAX)
-        return self._core.alloc_bulk(check_cpu(self._machine, cpu), count)
+        chosen = () if policy is None else core_memory_policy(self._machine, policy)
+        return self._core.alloc_bulk(check_cpu(self._machine, cpu), count, *chosen)
 
     def free_bulk(self, addresses: Iterable[int], *, cpu: int = 0) -> None:
         """Give back objects in one call.

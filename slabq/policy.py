@@ -325,9 +325,10 @@ class Slab(Policy):
     **options : int or bool, optional
         The options by the kernel's names: slab_max_order, noaliencache,
         kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
-        kmalloc_named_k, cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
-        freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
-        shared_touched, destroy_after_batch, free_limit_first, freelist_random,
+        kmalloc_named_k, cache_line_size, limit, batchcount, shared, alien_limit,
+        batchrefill_limit, freelist_index_stack, objfreelist, cache_grow_begin,
+        lockless_refill_check, shared_touched, destroy_after_batch, free_limit_first,
+        freelist_random,
         debug_keeps_align, report_form, slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
@@ -431,7 +432,8 @@ class Slub(_SlubSlabs):
     **options : int or bool, optional
         The options by the kernel's names: slub_max_order, slub_min_order,
         slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
-        kmalloc_named_k, order_search, slab_objects_max, order_fallback, kmalloc_few_order,
+        kmalloc_named_k, order_search, slab_objects_max, order_fallback,
+        kmalloc_few_order,
         hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
         debug_single, red_left_pad, checks_flag, report_form, kmalloc_orig_size,
         freelist_random, freelist_hardened, track_bytes, min_partial,

@@ -819,7 +819,7 @@ def test_slabs_from_any_list_are_allocations_of_the_slow_path(kernel):
     assert stats["free_fastpath"] + stats["free_slowpath"] == 20
 
 
-# ---- kmalloc names (facts 1.3, 2.3; oracle/boot for 6.1) --------------------------------
+# ---- kmalloc names (facts 1.3, 2.3; oracle/boot for 6.1) -----------------------------
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Allocator(AllocatorControl):
         Debug flags of its caches, as the kernel's boot parameter ``slub_debug=``
         takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace),
         then after a comma the names of the caches that are meant; a final ``*`` stands
-        for any rest. Policies `Slub` and `Sheaves` only.
+        for any rest. `Slab` has ``ZPU``.
     panic_on_report : bool, default False
         A report of a debug cache ends the call that made it with `CorruptionError`.
     memory_policy : MemoryPolicy or str, default "local"
@@ -158,8 +158,10 @@ class Allocator(AllocatorControl):
         no_merge : bool, default False
             The kernel's flag ``SLAB_NO_MERGE``: keep the cache apart.
         red_zone, poison, store_user, consistency_checks, trace : bool, default False
-            The kernel's debugging flags of the same names; SLUB only. What they find is
-            in `reports`, what `trace` tells in `trace_lines`.
+            The kernel's debugging flags of the same names; `Slab` has the first three.
+            What they find is in `reports`, what `trace` tells in `trace_lines`. A cache
+            whose objects leave no room for them does without, which its properties of
+            these names say.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
         constructor : bytes, optional

@@ -158,7 +158,9 @@ class Sheaf:
 class Cache:
     def alloc(self, cpu: int, node: int, mode: int = -1, nodes: int = 0, /) -> int: ...
     def free(self, cpu: int, address: int) -> None: ...
-    def alloc_bulk(self, cpu: int, count: int) -> list[int]: ...
+    def alloc_bulk(
+        self, cpu: int, count: int, mode: int = -1, nodes: int = 0
+    ) -> list[int]: ...
     def free_bulk(self, cpu: int, addresses: Sequence[int]) -> None: ...
     def prefill_sheaf(self, cpu: int, count: int) -> Sheaf: ...
     def shrink(self, cpu: int) -> int: ...
@@ -209,12 +211,15 @@ def run(
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
     with_timeline: bool = False,
+    debug: str | None = None,
+    panic: bool = False,
 ) -> str:
     """JSON of the measured part of one result row.
 
     `workload` is the name of a built-in one, or the address of a `struct sq_workload`.
     ``with_caches`` adds ``caches``, the state of every cache at the end;
-    ``with_timeline`` adds ``timeline``, samples of what the run was like over time.
+    ``with_timeline`` adds ``timeline``, samples of what the run was like over time;
+    ``debug`` gives caches debug flags and adds ``reports``, what these found.
     """
 
 def replay(
@@ -226,6 +231,8 @@ def replay(
     progress: Callable[[float], Any] | None,
     with_caches: bool = False,
     with_timeline: bool = False,
+    debug: str | None = None,
+    panic: bool = False,
 ) -> str: ...
 def execute(
     machine: Machine | SimMachine,

@@ -23,7 +23,7 @@ from slabq.cache import (
     flag_bits,
 )
 from slabq.cache_record import CacheRecord, summarize_cache
-from slabq.checks import require_int, shown
+from slabq.checks import check_debug, require_int, shown
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -55,7 +55,7 @@ class Allocator(AllocatorControl):
         Debug flags of its caches, as the kernel's boot parameter ``slub_debug=``
         takes them: letters of ``FZPUT`` (checks, red zones, poison, tracks, trace),
         then after a comma the names of the caches that are meant; a final ``*`` stands
-        for any rest. Policies `Slub` and `Sheaves` only.
+        for any rest. `Slab` has ``ZPU``.
     panic_on_report : bool, default False
         A report of a debug cache ends the call that made it with `CorruptionError`.
     memory_policy : MemoryPolicy or str, default "local"
@@ -107,7 +107,7 @@ class Allocator(AllocatorControl):
             ),
             self._policy.name,
             list(self._policy.values().items()),
-            _check_debug(debug),
+            check_debug(debug),
             bool(panic_on_report),
         )
         self._memory_policy = MemoryPolicy.local()
@@ -160,8 +160,10 @@ class Allocator(AllocatorControl):
         no_merge : bool, default False
             The kernel's flag ``SLAB_NO_MERGE``: keep the cache apart.
         red_zone, poison, store_user, consistency_checks, trace : bool, default False
-            The kernel's debugging flags of the same names; SLUB only. What they find is
-            in `reports`, what `trace` tells in `trace_lines`.
+            The kernel's debugging flags of the same names; `Slab` has the first three.
+            What they find is in `reports`, what `trace` tells in `trace_lines`. A cache
+            whose objects leave no room for them does without, which its properties of
+            these names say.
         sheaf_capacity : int, default 0
             Objects of a sheaf; policy `Sheaves` only.
         constructor : bytes, optional
@@ -629,12 +631,6 @@ class Allocator(AllocatorControl):
         >>> Allocator("slub", machine=Machine(cpus=1)).check()
         """
         self._core.check()
-
-
-def _check_debug(debug: object) -> str | None:
-    if debug is None or (isinstance(debug, str) and "\0" not in debug):
-        return debug
-    raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
 
 
 def _check_constructor(value: object) -> bytes | None:

@@ -256,7 +256,9 @@ class Cache(SysfsAttributes):
         self._note_site(check_cpu(self._machine, cpu), site)
         self._core.free(cpu, check_address(address))
 
-    def alloc_bulk(self, count: int, *, cpu: int = 0) -> list[int]:
+    def alloc_bulk(
+        self, count: int, *, cpu: int = 0, policy: MemoryPolicyLike | None = None
+    ) -> list[int]:
         """Allocate `count` objects in one call, all or none.
 
         Parameters
@@ -265,6 +267,9 @@ class Cache(SysfsAttributes):
             Number of objects.
         cpu : int, default 0
             CPU that calls.
+        policy : MemoryPolicy or str, optional
+            Memory policy of this call, which picks a node for each object. Default: the
+            allocator's.
 
         Returns
         -------
@@ -276,7 +281,8 @@ class Cache(SysfsAttributes):
         OutOfMemory
             If there are not that many.
         ParameterError
-            If the count or the CPU is not accepted, or the cache is destroyed.
+            If the count, the CPU or a node of the policy is not accepted, or the cache
+            is destroyed.
 
         Examples
         --------
@@ -286,7 +292,8 @@ class Cache(SysfsAttributes):
         10
         """
         count = require_int("count", count, 0, COUNT_MAX)
-        return self._core.alloc_bulk(check_cpu(self._machine, cpu), count)
+        chosen = () if policy is None else core_memory_policy(self._machine, policy)
+        return self._core.alloc_bulk(check_cpu(self._machine, cpu), count, *chosen)
 
     def free_bulk(self, addresses: Iterable[int], *, cpu: int = 0) -> None:
         """Give back objects in one call.
@@ -661,7 +668,7 @@ def geometry(
         The kernel's flags ``SLAB_HWCACHE_ALIGN``, ``SLAB_RECLAIM_ACCOUNT`` and
         ``SLAB_TYPESAFE_BY_RCU``.
     red_zone, poison, store_user : bool, default False
-        The kernel's debugging flags of the same names; SLUB only.
+        The kernel's debugging flags of the same names.
     sheaf_capacity : int, default 0
         Objects of a sheaf; policy `Sheaves` only.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from slabq.errors import ParameterError
 
 __all__ = [
+    "check_debug",
     "closest_first",
     "list_known",
     "require_choice",
@@ -244,3 +245,10 @@ def require_switch(what: str, value: object) -> bool:
     if word not in _SWITCH_WORDS:
         raise ParameterError(f"{what} is {shown(value)}: accepted are true and false")
     return _SWITCH_WORDS[word]
+
+
+def check_debug(debug: object) -> str | None:
+    """Return `debug` if it can be boot flags of debug caches, or raise."""
+    if debug is None or (isinstance(debug, str) and "\0" not in debug):
+        return debug
+    raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")

@@ -65,6 +65,16 @@ _RUN_OPTIONS = (
         metavar="FILE.json",
         help="Write memory, lock waits, counters over time in Chrome's trace format.",
     ),
+    click.option(
+        "--debug",
+        metavar="FLAGS",
+        help="Debug flags of caches, as slub_debug=: letters of FZPUT, then names.",
+    ),
+    click.option(
+        "--panic-on-report",
+        is_flag=True,
+        help="End at the first report of a debug cache.",
+    ),
     *REPORT_OPTIONS,
 )
 
@@ -94,6 +104,8 @@ def _compare(
     slabinfo: bool,
     stats: bool,
     report: str | None,
+    debug: str | None,
+    panic_on_report: bool,
     parameters: Mapping[str, Any],
 ) -> None:
     """Run `work` under every policy; print, save and draw what came of it."""
@@ -114,8 +126,11 @@ def _compare(
         repeat=repeat,
         with_caches=any(wanted),
         with_timeline=timeline is not None,
+        debug=debug,
+        panic_on_report=panic_on_report,
         **parameters,
     )
+    _tell_reports(results)
     _show(results, as_json, format_name, wanted)
     if output is not None:
         results.save(output)
@@ -138,6 +153,16 @@ def _check_folders(*paths: str | None) -> None:
             raise ParameterError(f"{path!r} is no file: accepted is the name of one")
         if not Path(path).absolute().parent.is_dir():
             raise ParameterError(f"no folder for {path!r}: accepted are existing ones")
+
+
+def _tell_reports(results: Results) -> None:
+    """Say on standard error what debug caches found: the kernel's own lines."""
+    for result in results:
+        for sample in result.samples:
+            found = sample.get("reports")
+            if found and found["total"]:
+                told = f"{result.policy.name}, seed {sample['seed']}: {found['total']}"
+                click.echo(f"{told} debug reports\n{found['text']}", err=True, nl=False)
 
 
 def _show(

@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+# Options that the kernel has as powers of two only; the core refuses others too.
+_POWERS_OF_TWO = ("kmalloc_min_size",)
+
+
 class Option(NamedTuple):
     """One option of a policy: its default, its range, and what it is."""
 
@@ -53,7 +57,13 @@ class Option(NamedTuple):
             return require_switch(self.name, value)
         if isinstance(value, str):
             value = _whole_number(value)
-        return require_int(self.name, value, self.minimum, self.maximum)
+        number = require_int(self.name, value, self.minimum, self.maximum)
+        if self.name in _POWERS_OF_TWO and number & (number - 1):
+            raise ParameterError(
+                f"{self.name} is {number}: accepted are powers of two from "
+                f"{self.minimum} to {self.maximum}"
+            )
+        return number
 
 
 def _whole_number(text: str) -> object:
@@ -315,9 +325,10 @@ class Slab(Policy):
     **options : int or bool, optional
         The options by the kernel's names: slab_max_order, noaliencache,
         kmalloc_min_size, kmalloc_max_size, kmalloc_96, kmalloc_named_size,
-        cache_line_size, limit, batchcount, shared, alien_limit, batchrefill_limit,
-        freelist_index_stack, objfreelist, cache_grow_begin, lockless_refill_check,
-        shared_touched, destroy_after_batch, free_limit_first, freelist_random,
+        kmalloc_named_k, cache_line_size, limit, batchcount, shared, alien_limit,
+        batchrefill_limit, freelist_index_stack, objfreelist, cache_grow_begin,
+        lockless_refill_check, shared_touched, destroy_after_batch, free_limit_first,
+        freelist_random,
         debug_keeps_align, report_form, slab_nomerge, kmalloc_nomerge.
         ``slabq show policy slab`` says what each is. Default: the profile's value.
 
@@ -339,6 +350,7 @@ class Slab(Policy):
     kmalloc_max_size: int | None = None
     kmalloc_96: bool | None = None
     kmalloc_named_size: bool | None = None
+    kmalloc_named_k: bool | None = None
     cache_line_size: int | None = None
     limit: int | None = None
     batchcount: int | None = None
@@ -369,6 +381,7 @@ class _SlubSlabs(Policy):
     slub_cpu_partial: bool | None = None
     kmalloc_min_size: int | None = None
     kmalloc_max_size: int | None = None
+    kmalloc_named_k: bool | None = None
     order_search: int | None = None
     slab_objects_max: int | None = None
     order_fallback: bool | None = None
@@ -419,7 +432,8 @@ class Slub(_SlubSlabs):
     **options : int or bool, optional
         The options by the kernel's names: slub_max_order, slub_min_order,
         slub_min_objects, slub_cpu_partial, kmalloc_min_size, kmalloc_max_size,
-        order_search, slab_objects_max, order_fallback, kmalloc_few_order,
+        kmalloc_named_k, order_search, slab_objects_max, order_fallback,
+        kmalloc_few_order,
         hwcache_align_rule, align_is_as_asked, free_pointer_middle, slub_debug,
         debug_single, red_left_pad, checks_flag, report_form, kmalloc_orig_size,
         freelist_random, freelist_hardened, track_bytes, min_partial,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
 from slabq.cache_record import summarize_cache
-from slabq.checks import list_known, require_int
+from slabq.checks import check_debug, list_known, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy, policy_names
@@ -54,6 +54,8 @@ class Job:
     trace_path: str = ""
     with_caches: bool = False
     with_timeline: bool = False
+    debug: str | None = None
+    panics: bool = False
 
     @property
     def name(self) -> str:
@@ -96,6 +98,8 @@ class Job:
                 progress,
                 self.with_caches,
                 self.with_timeline,
+                self.debug,
+                self.panics,
             )
         else:
             core = open_trace(self.work)._core
@@ -108,6 +112,8 @@ class Job:
                 progress,
                 self.with_caches,
                 self.with_timeline,
+                self.debug,
+                self.panics,
             )
         sample = {"seed": seed, **json.loads(text)}
         if self.with_caches:
@@ -244,6 +250,8 @@ def run(
     progress: Progress = None,
     with_caches: bool = False,
     with_timeline: bool = False,
+    debug: str | None = None,
+    panic_on_report: bool = False,
     **parameters: Value,
 ) -> Result:
     """Run a workload under one policy.
@@ -273,6 +281,11 @@ def run(
         `Result.report`.
     with_timeline : bool, default False
         Keep what the run was like over time, for `save_timeline`.
+    debug : str, optional
+        Debug flags of the caches, as for `Allocator`; ``sample["reports"]`` of the
+        result says what they found.
+    panic_on_report : bool, default False
+        The first report ends the run with `CorruptionError`.
     **parameters
         Parameters of the workload that differ from its defaults.
 
@@ -286,6 +299,8 @@ def run(
         If a name or a value is not accepted.
     OutOfMemory
         If the machine's memory does not suffice.
+    CorruptionError
+        With `panic_on_report`, if debug caches found something.
     KeyboardInterrupt
         On Ctrl-C; the run is stopped and its memory given back.
 
@@ -305,6 +320,8 @@ def run(
         require_int("seed", seed, 0, SEED_MAX),
         with_caches=bool(with_caches),
         with_timeline=bool(with_timeline),
+        debug=check_debug(debug),
+        panics=bool(panic_on_report),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -321,6 +338,8 @@ def replay(
     progress: Progress = None,
     with_caches: bool = False,
     with_timeline: bool = False,
+    debug: str | None = None,
+    panic_on_report: bool = False,
 ) -> Result:
     """Run the allocations and frees of a recorded kernel trace under one policy.
 
@@ -329,6 +348,8 @@ def replay(
     trace : Trace, str or path-like
         The trace, or a file that `read_trace` takes.
     policy, machine, engine, kernel, seed, repeat, progress, with_caches, with_timeline
+        As for `run`.
+    debug, panic_on_report
         As for `run`.
 
     Returns
@@ -362,6 +383,8 @@ def replay(
         trace_path(trace),
         bool(with_caches),
         bool(with_timeline),
+        check_debug(debug),
+        bool(panic_on_report),
     )
     return measure_jobs([job], repeat=repeat, progress=progress)[0]
 
@@ -404,6 +427,8 @@ def sweep(
     progress: Progress = None,
     with_caches: bool = False,
     with_timeline: bool = False,
+    debug: str | None = None,
+    panic_on_report: bool = False,
     **parameters: Value | Sequence[Value],
 ) -> Results:
     """Run a workload under every combination of the values given as lists.
@@ -416,7 +441,7 @@ def sweep(
         Default: every policy of this build. The first is the baseline of tables.
     machine, engine, kernel
         As for `run`, or a list.
-    seed, repeat, progress, with_caches, with_timeline
+    seed, repeat, progress, with_caches, with_timeline, debug, panic_on_report
         As for `run`. The repeats go round: every configuration once, then again.
     executor : concurrent.futures.Executor, optional
         Who runs the configurations, dask's included. A native run needs the host for
@@ -458,6 +483,8 @@ def sweep(
             path,
             bool(with_caches),
             bool(with_timeline),
+            check_debug(debug),
+            bool(panic_on_report),
         )
         for computer in _listed(machine)
         for kind in _listed(engine)
@@ -515,4 +542,5 @@ def job_of(result: Result) -> Job:
         path,
         CACHES in result.sample,
         TIMELINE in result.sample,
+        result.sample.get("debug"),
     )

@@ -463,6 +463,30 @@ def test_interleaving_takes_the_nodes_in_turn(four_nodes):
     four_nodes.check()
 
 
+def test_bulk_calls_obey_the_memory_policy_too(four_nodes):
+    cache = four_nodes.create_cache("example", 64)
+    near = four_nodes.create_cache("near", 64).alloc_bulk(6, cpu=7)
+    assert nodes_of(four_nodes, near) == [3] * 6
+    four_nodes.memory_policy = slabq.MemoryPolicy.interleave([0, 2, 3])
+
+    turns = cache.alloc_bulk(9, cpu=7)
+    bound = cache.alloc_bulk(5, cpu=0, policy="bind:1")
+
+    assert nodes_of(four_nodes, turns) == [0, 2, 3] * 3
+    assert nodes_of(four_nodes, bound) == [1] * 5
+    cache.free_bulk(turns + bound)
+    four_nodes.check()
+
+
+def test_a_bulk_call_that_a_policy_cannot_serve_gives_nothing(four_nodes):
+    cache = four_nodes.create_cache("example", 4096)
+    with pytest.raises(slabq.OutOfMemory):
+        cache.alloc_bulk(5000, policy="bind:1")
+
+    assert four_nodes.live_count() == 0
+    four_nodes.check()
+
+
 def test_a_preferred_node_comes_first_and_others_when_it_is_full(four_nodes):
     cache = four_nodes.create_cache("example", 4096)
     four_nodes.memory_policy = "preferred:2"

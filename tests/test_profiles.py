@@ -167,7 +167,7 @@ def test_lines_of_128_bytes_widen_the_colours_and_skip_kmalloc_classes():
 def test_kmalloc_of_slab_begins_at_32_and_caches_every_power_of_two():
     names = {
         kernel: {
-            int(cache["name"].rsplit("-", 1)[1])
+            cache["object_size"]
             for cache in slabq.Allocator(
                 "slab", machine=machine_of(2), kernel=kernel
             ).caches()
@@ -297,7 +297,10 @@ def test_a_slub_slab_has_the_worked_order(kernel, column, cpus):
 def test_kmalloc_classes_end_where_the_release_passed_through(kernel, classes):
     allocator = slabq.Allocator("slub", machine=machine_of(16), kernel=kernel)
 
-    orders = {cache["name"]: cache["order"] for cache in allocator.caches()}
+    orders = {
+        f"kmalloc-{cache['object_size']}": cache["order"]
+        for cache in allocator.caches()
+    }
 
     found = {size: orders.get(f"kmalloc-{size}") for size in classes}
     assert found == classes
@@ -507,3 +510,48 @@ def test_every_recorded_geometry_table_is_compared_by_some_test():
     alike = {"linux-4.19.108/geometry/slab_diff.tsv.gz"}
     assert ("geometry/slab.tsv.gz", "4.19") in test_slab_oracle.GEOMETRY
     assert found == slub | slab | queued | alike
+
+
+# ---- kmalloc names (facts 1.3, 2.3; oracle/boot for 6.1) -----------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "kernel", "names"),
+    [
+        ("slab", "2.6.24", ("size-512", "size-1024", "size-131072", "size-4194304")),
+        ("slab", "3.2", ("size-512", "size-1024", "size-131072", "size-4194304")),
+        ("slab", "4.19", ("kmalloc-512", "kmalloc-1024", "kmalloc-4194304")),
+        ("slab", "6.1", ("kmalloc-512", "kmalloc-1k", "kmalloc-8k")),
+        ("slub", "2.6.22", ("kmalloc-512", "kmalloc-1024", "kmalloc-4194304")),
+        ("slub", "4.19", ("kmalloc-512", "kmalloc-1024", "kmalloc-8192")),
+        ("slub", "5.15", ("kmalloc-512", "kmalloc-1k", "kmalloc-8k")),
+        ("slub", "6.18", ("kmalloc-512", "kmalloc-1k", "kmalloc-8k")),
+        ("slub+q", "2.6.35", ("kmalloc-512", "kmalloc-1024", "kmalloc-8192")),
+        ("sheaves", "6.18", ("kmalloc-512", "kmalloc-1k", "kmalloc-8k")),
+    ],
+)
+def test_kmalloc_caches_have_the_names_of_the_release(policy, kernel, names):
+    allocator = slabq.Allocator(policy, machine=machine_of(2), kernel=kernel)
+
+    found = [line.split()[0] for line in allocator.slabinfo().splitlines()]
+
+    assert [name for name in names if name not in found] == []
+
+
+def test_the_largest_units_are_megabytes():
+    value = slabq.Slab(kernel="6.1", kmalloc_max_size=4 << 20)
+    allocator = slabq.Allocator(value, machine=machine_of(2))
+
+    names = [cache["name"] for cache in allocator.caches()]
+
+    assert names[-4:] == ["kmalloc-512k", "kmalloc-1M", "kmalloc-2M", "kmalloc-4M"]
+
+
+@pytest.mark.parametrize("policy", ["slab", "slub", "slub+q", "sheaves"])
+@pytest.mark.parametrize("size", [9, 24, 100, 255])
+def test_a_smallest_kmalloc_cache_that_is_no_power_of_two_is_refused(policy, size):
+    with pytest.raises(slabq.ParameterError, match="powers of two from 8 to 256"):
+        slabq.policy.find_policy(policy, kmalloc_min_size=size)
+    machine = machine_of(1).core(1, "native")
+    with pytest.raises(slabq.ParameterError, match=f"of policy {re.escape(policy)} is"):
+        slabq._core.Allocator(machine, policy, [("kmalloc_min_size", size)])

@@ -199,6 +199,20 @@ static void kmalloc_fill_tables(sq_heap *heap, const uint64_t *sizes)
         heap->kmalloc_large_class[i] = kmalloc_class_of(sizes, count, UINT64_C(1) << i);
 }
 
+/* kmalloc-192, and since 4.20 kmalloc-4k and kmalloc-1M. */
+static void kmalloc_name(const struct sq_kmalloc_shape *shape, uint64_t size,
+                         char name[SQ_CACHE_NAME_MAX])
+{
+    static const char *const units[] = {"", "k", "M"};
+    uint32_t unit = 0;
+    while (shape->has_units && unit < 2 && size >= 1024 && size % 1024 == 0) {
+        size /= 1024;
+        unit++;
+    }
+    (void)snprintf(name, SQ_CACHE_NAME_MAX, "%s-%llu%s", shape->name_prefix,
+                   (unsigned long long)size, units[unit]);
+}
+
 static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
 {
     struct sq_kmalloc_shape shape = {0};
@@ -212,8 +226,7 @@ static int kmalloc_make(sq_cpu *cpu, sq_heap *heap, struct sq_error *error)
         struct sq_cache_spec spec = {.name = name, .size = sizes[i]};
         int status;
         spec.flags = shape.cache_flags | SQ_CACHE_KMALLOC | SQ_CACHE_BOOT;
-        (void)snprintf(name, sizeof(name), "%s-%llu", shape.name_prefix,
-                       (unsigned long long)sizes[i]);
+        kmalloc_name(&shape, sizes[i], name);
         spec.flags |= heap_debug_flags(heap, &spec);
         status = cache_make(cpu, heap, &spec, &heap->kmalloc_cache[i], error);
         if (status != SQ_OK)

@@ -221,8 +221,9 @@ static bool run_tick(void *argument, double share)
                          (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
                          false);
     }
-    return run->request->tick != NULL &&
-           run->request->tick(run->request->tick_argument, share);
+    return sq_runner_has_panicked(&run->runner) ||
+           (run->request->tick != NULL &&
+            run->request->tick(run->request->tick_argument, share));
 }
 
 /* Prepare the timeline, if there is to be one. */
@@ -426,6 +427,40 @@ static void run_write_rate(const struct run *run, uint64_t operations,
                  operations > 0 ? elapsed_ns / (double)operations : 0.0);
 }
 
+#define RUN_REPORT_TEXTS 16u /* reports whose text the row has */
+
+/* What debug caches found; a run without debug flags has no such member. */
+static void run_write_reports(const struct run *run, struct sq_json *json)
+{
+    const struct sq_reports *reports = &run->runner.heap->reports;
+    const char *debug = run->request->debug;
+    uint32_t texts = reports->count < RUN_REPORT_TEXTS ? reports->count : RUN_REPORT_TEXTS;
+    size_t length = texts == reports->count ? reports->text_length
+                                            : reports->list[texts].text_start;
+    char *text;
+    if (debug == NULL || *debug == '\0')
+        return;
+    text = strndup(reports->text == NULL ? "" : reports->text, length);
+    sq_json_string(json, "debug", debug);
+    sq_json_open_object(json, "reports");
+    sq_json_unsigned(json, "total", reports->total);
+    sq_json_open_array(json, "kept");
+    for (uint32_t i = 0; i < reports->count; i++) {
+        const struct sq_report *report = &reports->list[i];
+        sq_json_open_object(json, NULL);
+        sq_json_string(json, "cache", report->cache);
+        sq_json_string(json, "what", report->what);
+        sq_json_integer(json, "slab", report->slab);
+        sq_json_integer(json, "object_index", report->object);
+        sq_json_integer(json, "offset", report->offset);
+        sq_json_close(json);
+    }
+    sq_json_close(json);
+    sq_json_string(json, "text", text == NULL ? "" : text);
+    sq_json_close(json);
+    free(text);
+}
+
 static void run_write(const struct run *run, sq_cpu *cpu,
                       const struct sq_runner_cpu *sums, struct sq_json *json)
 {
@@ -454,6 +489,7 @@ static void run_write(const struct run *run, sq_cpu *cpu,
     sq_json_unsigned(json, "frees", sums->frees);
     sq_json_integer(json, "live", (int64_t)(sums->allocations - sums->frees));
     run_write_fingerprint(run, json);
+    run_write_reports(run, json);
     if (run->request->describe != NULL)
         run->request->describe(run->request->describe_argument, json);
     if (run->timeline != NULL)
@@ -492,13 +528,25 @@ static int run_finish(struct run *run, sq_cpu *cpu, struct sq_json *json,
     return code;
 }
 
+/* The error of a run that ends at its first report. */
+static int run_panic(const struct run *run, struct sq_error *error)
+{
+    const struct sq_reports *reports = &run->runner.heap->reports;
+    const struct sq_report *first = reports->list;
+    if (reports->count == 0)
+        return sq_error_set(error, SQ_E_CORRUPTION, "a report that was not kept");
+    return sq_error_set(error, SQ_E_CORRUPTION, "cache %.60s, slab %lld, object %lld: %s",
+                        first->cache, (long long)first->slab, (long long)first->object,
+                        first->what);
+}
+
 static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *error)
 {
     const struct sq_run_request *request = run->request;
     const struct sq_machine_ops *ops = request->machine->ops;
     sq_cpu *cpu = ops->cpu_enter(request->machine, 0);
-    int code = sq_heap_create(cpu, request->policy, request->options, &run->runner.heap,
-                              error);
+    int code = sq_heap_create_debug(cpu, request->policy, request->options,
+                                    request->debug, &run->runner.heap, error);
     ops->cpu_leave(cpu);
     if (code != SQ_OK)
         return code;
@@ -506,6 +554,8 @@ static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *e
     code = run_make_timeline(run, error);
     if (code == SQ_OK)
         code = run->ops->run(&run->runner, error);
+    if (sq_runner_has_panicked(&run->runner))
+        code = run_panic(run, error);
     if (!run->after.is_taken)
         run_take(run, true, &run->after);
     cpu = ops->cpu_enter(request->machine, 0);
@@ -538,6 +588,7 @@ static int run_make(struct run *run, struct sq_error *error)
     if (request->machine->ops->profile != NULL)
         run->runner.mark = run_mark;
     run->runner.mark_argument = run;
+    run->runner.panics = request->panics;
     run->runner.tick = run_tick;
     run->runner.tick_argument = run;
     return run_set_parameters(run, error);

@@ -31,6 +31,10 @@ struct sq_run_request {
     /* Write further members of the row; may be NULL. */
     void (*describe)(void *argument, struct sq_json *json);
     void *describe_argument;
+    /* Debug flags of caches, see sq_heap_create_debug; NULL: none. The row has what they
+     * found as the member "reports". */
+    const char *debug;
+    bool panics;        /* the first report ends the run with SQ_E_CORRUPTION */
     bool with_timeline; /* write what it was like over time, as "timeline" */
     bool with_caches; /* write the state of every cache too, as the member "caches" */
 };

@@ -4,17 +4,53 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One variable of the kernel, if the policy has an option of that name. */
+static void print_option(struct script *script, const char *key, const char *option)
+{
+    const sq_heap *heap = script->heap;
+    int64_t value = sq_options_get(&heap->options, heap->ops->name, option, -1);
+    if (value >= 0)
+        sq_json_integer(script->json, key, value);
+}
+
+static void print_policy_vars(struct script *script)
+{
+    const sq_heap *heap = script->heap;
+    int64_t no_aliens = sq_options_get(&heap->options, heap->ops->name, "noaliencache", -1);
+    print_option(script,
+                 script->style == SQ_SCRIPT_ORIGINAL ? "slab_break_gfp_order"
+                                                     : "slab_max_order",
+                 "slab_max_order");
+    if (no_aliens >= 0)
+        sq_json_unsigned(script->json, "use_alien_caches",
+                         no_aliens == 0 && script->machine->topology.node_count > 1);
+    print_option(script, "slub_min_objects", "slub_min_objects");
+    print_option(script, "slub_max_order", "slub_max_order");
+    print_option(script, "slub_min_order", "slub_min_order");
+}
+
+/* The variables of the kernel that the recordings begin with, and the names of the step
+ * columns. */
 static int command_vars(struct script *script)
 {
     const sq_policy_ops *ops = script->heap->ops;
     const char *const *column = ops->row_columns_of == NULL
                                     ? ops->row_columns
                                     : ops->row_columns_of(&script->heap->options);
+    uint32_t cpus = script->machine->topology.cpu_count;
     sq_json_open_object(script->json, NULL);
     sq_json_open_object(script->json, "vars");
-    sq_json_string(script->json, "allocator", script->heap->ops->name);
-    sq_json_unsigned(script->json, "nr_cpu_ids", script->machine->topology.cpu_count);
+    if (script->style == SQ_SCRIPT_ORIGINAL)
+        sq_json_string(script->json, "allocator", ops->name);
+    print_policy_vars(script);
+    if (script->style != SQ_SCRIPT_ORIGINAL) {
+        sq_json_unsigned(script->json, "possible_cpus", cpus);
+        sq_json_unsigned(script->json, "present_cpus", cpus);
+        sq_json_unsigned(script->json, "online_cpus", cpus - script->heap->offline_count);
+    }
+    sq_json_unsigned(script->json, "nr_cpu_ids", cpus);
     sq_json_unsigned(script->json, "nr_node_ids", script->machine->topology.node_count);
+    sq_json_unsigned(script->json, "HZ", SQ_HZ);
     sq_json_unsigned(script->json, "cache_line", SQ_LINE_SIZE);
     sq_json_open_array(script->json, "step_cols");
     for (; column != NULL && *column != NULL; column++)
@@ -74,6 +110,12 @@ static int cache_flags_of(struct script *script, const char *text, uint32_t *fla
                                 "script line %u: cache flag %c: accepted are h r z p u c "
                                 "or - for none",
                                 script->line_number, *text);
+        if (known[i].flag >= SQ_CACHE_RED_ZONE &&
+            (known[i].flag & script->heap->ops->debug_flags) == 0)
+            return sq_error_set(script->error, SQ_E_PARAMETER,
+                                "script line %u: cache flag %c: policy %s has no such "
+                                "debugging, accepted are h r z p u",
+                                script->line_number, *text, script->heap->ops->name);
         *flags |= known[i].flag;
     }
     return SQ_OK;

@@ -77,4 +77,23 @@ static inline void *sq_alloc_by_policy(sq_cpu *cpu, sq_heap *heap, sq_cache *cac
     return sq_alloc_on_node(cpu, heap, cache, bytes, (int32_t)node, 0);
 }
 
+/* As many as `count` in one call, all or none; a policy that picks nodes picks one for each
+ * object, as the kernel's bulk calls do not. Returns `count` or 0. */
+static inline size_t sq_alloc_bulk_by_policy(sq_cpu *cpu, sq_heap *heap, sq_cache *cache,
+                                             size_t count,
+                                             const struct sq_memory_policy *policy,
+                                             uint32_t *turn, void **objects)
+{
+    size_t got = 0;
+    if (policy->mode == SQ_MEMORY_LOCAL)
+        return heap->ops->alloc_bulk(cpu, cache, 0, count, objects);
+    while (got < count && (objects[got] = sq_alloc_by_policy(cpu, heap, cache, 0, policy,
+                                                             turn)) != NULL)
+        got++;
+    if (got == count)
+        return count;
+    heap->ops->free_bulk(cpu, cache, got, objects);
+    return 0;
+}
+
 #endif

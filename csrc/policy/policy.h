@@ -220,6 +220,7 @@ struct sq_kmalloc_shape {
     bool has_96, has_192;     /* the classes between powers of two */
     uint32_t cache_flags;     /* SQ_CACHE_* of every class */
     const char *name_prefix;  /* of a class: "kmalloc" gives kmalloc-64 */
+    bool has_units;           /* kmalloc-1k for kmalloc-1024 */
 };
 
 struct sq_policy_ops {

@@ -8,8 +8,7 @@
 #include "policy/slub_dump.h"
 
 static const char *const sheaves_row_columns[] = {
-    SLUB_ROW_COLUMNS,    "sheaf_main",         "sheaf_spare",
-    "barn_full_cpunode", "barn_empty_cpunode", NULL};
+    SLUB_ROW_COLUMNS, SLUB_ROW_COLUMNS_OF_SHEAVES, NULL};
 
 static void sheaves_describe(sq_cache *base, struct sq_json *json)
 {

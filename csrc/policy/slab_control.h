@@ -14,14 +14,14 @@
 static void slab_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
-    shape->size_min = UINT64_C(1)
-                      << sq_fls((uint64_t)options->slab.kmalloc_min_size - 1);
+    shape->size_min = (uint64_t)options->slab.kmalloc_min_size;
     shape->size_max = UINT64_C(1) << sq_ilog2((uint64_t)options->slab.kmalloc_max_size);
     shape->cached_size_max = shape->size_max;
     shape->has_96 = options->slab.kmalloc_96 != 0;
     shape->has_192 = options->slab.cache_line_size < 128;
     shape->cache_flags = SQ_CACHE_HWCACHE_ALIGN;
     shape->name_prefix = options->slab.kmalloc_named_size ? "size" : "kmalloc";
+    shape->has_units = options->slab.kmalloc_named_k != 0;
 }
 
 /* ops->alignment */

@@ -1,19 +1,20 @@
 /*
- * slab_debug.h -- SLAB's debugging (CONFIG_DEBUG_SLAB): the bytes in and around objects of
- * debug caches, and the checks made of them when an object is handed out, taken back, or
- * goes with its slab.
+ * slab_debug.h -- SLAB's debugging (CONFIG_DEBUG_SLAB): the bytes in and around objects
+ * of debug caches, and the checks made of them when an object is handed out, taken
+ * back, or goes with its slab.
  *
  *              red words             object
  *   free       0x09f911029d74e35b    0x6b ... 0x6b 0xa5
  *   in use     0xd84156c5635688c0    0x5a ... 0x5a 0xa5, then the owner's
  *
- * A fault is told and the run goes on (slab_report.h): a free object that was written to is
- * handed out all the same, with its bytes put right, and one whose red words were
- * overwritten is taken back. A double free, which shows in the red words, is refused here;
- * the kernel would queue the object twice and stop at the BUG when its slab takes it back.
+ * A fault is told and the run goes on (slab_report.h): a free object that was written
+ * to is handed out all the same, with its bytes put right, and one whose red words were
+ * overwritten is taken back. A double free, which shows in the red words, is refused
+ * here; the kernel would queue the object twice and stop at the BUG when its slab takes
+ * it back.
  *
- * A constructor runs when a slab is made, or, since poison would undo that, with poison at
- * every allocation. An index stack that lies in a free object takes the place of its
+ * A constructor runs when a slab is made, or, since poison would undo that, with poison
+ * at every allocation. An index stack that lies in a free object takes the place of its
  * poison; the poison comes back when the slab has no free object left, or ends.
  *
  * Nothing here takes a lock. Requires that nobody else uses the object.
@@ -59,13 +60,14 @@ static void slab_debug_check_constructor(const struct slab_subject *subject)
         return;
     for (uint32_t side = 0; side < 2; side++)
         if (slab_red_get(cache, subject->slot, side) != SLAB_RED_INACTIVE)
-            slab_report_error(subject, "cache_init_objs", whats[side], SLAB_RED_INACTIVE,
-                              false);
+            slab_report_error(subject, "cache_init_objs", whats[side],
+                              SLAB_RED_INACTIVE, false);
     slab_red_set(cache, subject->slot, SLAB_RED_INACTIVE);
 }
 
 /* The objects of a slab that has a place but no indexes yet. */
-static void slab_debug_new_slab(sq_cpu *cpu, struct slab_cache *cache, struct slab *slab)
+static void slab_debug_new_slab(sq_cpu *cpu, struct slab_cache *cache,
+                                struct slab *slab)
 {
     uint32_t count = cache->geometry.object_count;
     sq_touch_write(cpu, slab->first_object, (size_t)count * cache->base.size);
@@ -82,7 +84,8 @@ static void slab_debug_new_slab(sq_cpu *cpu, struct slab_cache *cache, struct sl
 }
 
 /* The object that held the slab's indexes holds them no longer. */
-static void slab_debug_end_indexes(const struct slab_cache *cache, const struct slab *slab)
+static void slab_debug_end_indexes(const struct slab_cache *cache,
+                                   const struct slab *slab)
 {
     if (cache->base.is_debug && slab->index_stack != NULL)
         slab_poison(cache, (char *)slab->index_stack - cache->geometry.object_offset,
@@ -119,7 +122,8 @@ static void slab_debug_check_free(const struct slab_subject *subject)
 }
 
 /* slab_destroy_debugcheck: a free slab's pages are about to go. */
-static void slab_debug_end_slab(sq_cpu *cpu, struct slab_cache *cache, struct slab *slab)
+static void slab_debug_end_slab(sq_cpu *cpu, struct slab_cache *cache,
+                                struct slab *slab)
 {
     if (!cache->base.is_debug || slab->inuse > 0)
         return;
@@ -161,8 +165,9 @@ SLAB_SLOW void *slab_debug_hand_out(sq_cpu *cpu, struct slab_cache *cache, void 
 /* What the caller gets of a slot that was taken from the queues. */
 static inline void *slab_hand_out(sq_cpu *cpu, struct slab_cache *cache, void *slot)
 {
-    return __builtin_expect(cache->base.is_debug, 0) ? slab_debug_hand_out(cpu, cache, slot)
-                                                     : slot;
+    return __builtin_expect(cache->base.is_debug, 0)
+               ? slab_debug_hand_out(cpu, cache, slot)
+               : slot;
 }
 
 /* ---- an object is taken back ---- */
@@ -183,7 +188,8 @@ static bool slab_debug_verify_red(const struct slab_subject *subject)
 }
 
 /* cache_free_debugcheck. Requires an address at which an object of the cache begins. */
-SLAB_SLOW void *slab_debug_take_back(sq_cpu *cpu, struct slab_cache *cache, void *object)
+SLAB_SLOW void *slab_debug_take_back(sq_cpu *cpu, struct slab_cache *cache,
+                                     void *object)
 {
     char *slot = (char *)object - cache->geometry.object_offset;
     struct slab_subject subject = {cache, slab_of_object(cpu, cache, slot), slot};

@@ -1,12 +1,13 @@
 /*
- * slab_object.h -- where things of the policy `slab` lie: from a page frame to its slab and
- * back, from an object to its index, and the parts of a slot.
+ * slab_object.h -- where things of the policy `slab` lie: from a page frame to its slab
+ * and back, from an object to its index, and the parts of a slot.
  *
  *   | red word 8 | object ... up to a word | red word 8 | user word 8 | up to align |
  *
- * Slabs and queues know slots only; callers know objects. They are the same but for caches
- * with red zones, whose objects begin a word later (kernel: obj_offset). Red words and user
- * word are counted from the end of the slot, so what is rounded up lies before them.
+ * Slabs and queues know slots only; callers know objects. They are the same but for
+ * caches with red zones, whose objects begin a word later (kernel: obj_offset). Red
+ * words and user word are counted from the end of the slot, so what is rounded up lies
+ * before them.
  */
 #ifndef SQ_SLAB_OBJECT_H
 #define SQ_SLAB_OBJECT_H
@@ -83,7 +84,8 @@ static inline bool slab_has(const struct slab_cache *cache, uint32_t debug_flag)
 }
 
 /* The red word before (0) or after (1) the object. Requires red zones. */
-static inline char *slab_red_at(const struct slab_cache *cache, char *slot, uint32_t side)
+static inline char *slab_red_at(const struct slab_cache *cache, char *slot,
+                                uint32_t side)
 {
     uint32_t end = cache->base.size - (slab_has(cache, SQ_CACHE_STORE_USER) ? 8u : 0u);
     return side == 0 ? slot + cache->geometry.object_offset - 8 : slot + end - 8;
@@ -97,7 +99,8 @@ static inline uint64_t slab_red_get(const struct slab_cache *cache, char *slot,
     return word;
 }
 
-static inline void slab_red_set(const struct slab_cache *cache, char *slot, uint64_t word)
+static inline void slab_red_set(const struct slab_cache *cache, char *slot,
+                                uint64_t word)
 {
     if (!slab_has(cache, SQ_CACHE_RED_ZONE))
         return;
@@ -113,7 +116,8 @@ static inline uint64_t slab_site_get(const struct slab_cache *cache, const char 
 }
 
 /* Who called last: the number of the call site, or 0. */
-static inline void slab_site_set(const struct slab_cache *cache, char *slot, uint64_t site)
+static inline void slab_site_set(const struct slab_cache *cache, char *slot,
+                                 uint64_t site)
 {
     if (slab_has(cache, SQ_CACHE_STORE_USER))
         memcpy(slot + cache->base.size - sizeof(site), &site, sizeof(site));

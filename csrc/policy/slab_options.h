@@ -13,12 +13,14 @@
       "slab_break_gfp_order)")                                                         \
     X(noaliencache, 0, 0, 1, "no alien arrays (kernel boot option noaliencache)")      \
     X(kmalloc_min_size, 32, 8, 256,                                                    \
-      "smallest kmalloc cache, bytes; rounded up to a power of two")                   \
+      "smallest kmalloc cache, bytes; a power of two")                                 \
     X(kmalloc_max_size, 8192, 4096, 4194304,                                           \
       "largest kmalloc cache, bytes; above, pages (kernel: KMALLOC_MAX_CACHE_SIZE); "  \
       "rounded down to a power of two")                                                \
     X(kmalloc_96, 1, 0, 1, "a kmalloc cache of 96 bytes")                              \
     X(kmalloc_named_size, 0, 0, 1, "kmalloc caches are called size-N, not kmalloc-N")  \
+    X(kmalloc_named_k, 1, 0, 1,                                                        \
+      "kmalloc caches from 1024 bytes on are called kmalloc-1k (since 4.20)")          \
     X(cache_line_size, 64, 32, 128,                                                    \
       "bytes of a line: HWCACHE_ALIGN and the colouring step (a power of two; the "    \
       "machine's lines stay 64 bytes)")                                                \

@@ -18,7 +18,6 @@
 #ifndef SQ_SLAB_REPORT_H
 #define SQ_SLAB_REPORT_H
 
-#include <ctype.h>
 #include <stdio.h>
 
 #include "policy/slab_object.h"
@@ -75,7 +74,8 @@ static void slab_report_begin(const struct slab_subject *subject, const char *wh
 /* ---- red words ---- */
 
 /* The first byte of the red words that is not as in `word`, or NULL. */
-static const char *slab_wrong_red_byte(const struct slab_subject *subject, uint64_t word)
+static const char *slab_wrong_red_byte(const struct slab_subject *subject,
+                                       uint64_t word)
 {
     char expected[sizeof(word)];
     memcpy(expected, &word, sizeof(word));
@@ -88,17 +88,18 @@ static const char *slab_wrong_red_byte(const struct slab_subject *subject, uint6
     return NULL;
 }
 
-/* __slab_error: `function` is the kernel's that finds such a fault; with red words those
- * are shown. `word` is what they should be. */
+/* __slab_error: `function` is the kernel's that finds such a fault; with red words
+ * those are shown. `word` is what they should be. */
 static void slab_report_error(const struct slab_subject *subject, const char *function,
                               const char *what, uint64_t word, bool shows_words)
 {
     const struct slab_cache *cache = subject->cache;
     slab_report_begin(subject, what, slab_wrong_red_byte(subject, word));
-    sq_report_line(slab_reports(cache), "slab error in %s(): cache `%s': %s\n", function,
-                   cache->base.name, what);
+    sq_report_line(slab_reports(cache), "slab error in %s(): cache `%s': %s\n",
+                   function, cache->base.name, what);
     if (shows_words)
-        sq_report_line(slab_reports(cache), "%016llx: redzone 1:0x%llx, redzone 2:0x%llx\n",
+        sq_report_line(slab_reports(cache),
+                       "%016llx: redzone 1:0x%llx, redzone 2:0x%llx\n",
                        slab_number(subject->slot),
                        (unsigned long long)slab_red_get(cache, subject->slot, 0),
                        (unsigned long long)slab_red_get(cache, subject->slot, 1));
@@ -122,7 +123,8 @@ static uint8_t slab_poison_at(const struct slab_cache *cache, uint32_t offset)
 
 /* The first byte from `offset` on that is not the poison of a free object; the size of
  * the object if there is none. */
-static uint32_t slab_wrong_poison_byte(const struct slab_subject *subject, uint32_t offset)
+static uint32_t slab_wrong_poison_byte(const struct slab_subject *subject,
+                                       uint32_t offset)
 {
     const struct slab_cache *cache = subject->cache;
     const char *object = slab_user_of(cache, subject->slot);
@@ -132,7 +134,8 @@ static uint32_t slab_wrong_poison_byte(const struct slab_subject *subject, uint3
     return offset;
 }
 
-/* One byte of the line that differs from the poison by one bit alone: so does bad RAM. */
+/* One byte of the line that differs from the poison by one bit alone: so does bad RAM.
+ */
 static bool slab_is_single_bit(const uint8_t *line, uint32_t count)
 {
     uint32_t wrong = 0;
@@ -157,7 +160,7 @@ static void slab_print_line(const struct slab_cache *cache, char *slot, uint32_t
     sq_report_line(reports, "%03x:", offset);
     for (uint32_t i = 0; i < count; i++) {
         sq_report_line(reports, " %02x", line[i]);
-        letters[i] = (char)(isgraph(line[i]) || line[i] == ' ' ? line[i] : '.');
+        letters[i] = (char)(line[i] >= ' ' && line[i] <= '~' ? line[i] : '.');
     }
     if (slab_form_is_old(cache))
         sq_report_line(reports, "\n");
@@ -170,7 +173,8 @@ static void slab_print_line(const struct slab_cache *cache, char *slot, uint32_t
 }
 
 /* Red words, user word and the first lines of an object. */
-static void slab_print_object(const struct slab_cache *cache, char *slot, uint32_t lines)
+static void slab_print_object(const struct slab_cache *cache, char *slot,
+                              uint32_t lines)
 {
     struct sq_reports *reports = slab_reports(cache);
     if (slab_has(cache, SQ_CACHE_RED_ZONE))
@@ -182,7 +186,8 @@ static void slab_print_object(const struct slab_cache *cache, char *slot, uint32
         sq_report_line(reports, "Last user: [<%016llx>](", site);
         sq_report_line(reports, site == 0 ? "0x%llx)\n" : "site_%llu)\n", site);
     }
-    for (uint32_t i = 0; i < lines && i * SLAB_LINE_BYTES < cache->base.object_size; i++)
+    for (uint32_t i = 0; i < lines && i * SLAB_LINE_BYTES < cache->base.object_size;
+         i++)
         slab_print_line(cache, slot, i * SLAB_LINE_BYTES);
 }
 

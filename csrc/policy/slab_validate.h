@@ -57,7 +57,8 @@ static bool slab_find_bug(struct slab_cache *cache, const void *object, char *wh
     const struct sq_page *page = sq_page_of_address(machine, object);
     struct sq_object_place place;
     if (page->state != SQ_PAGE_SLAB)
-        (void)snprintf(what, what_bytes, "0x%016llx is in no slab", slab_number(object));
+        (void)snprintf(what, what_bytes, "0x%016llx is in no slab",
+                       slab_number(object));
     else if (slab_cache_of_page(page) != &cache->base)
         (void)snprintf(what, what_bytes, "0x%016llx is an object of %.40s",
                        slab_number(object), slab_cache_of_page(page)->name);
@@ -69,8 +70,8 @@ static bool slab_find_bug(struct slab_cache *cache, const void *object, char *wh
     return true;
 }
 
-/* A free of an object that nobody has: the red words say so unless the policy itself has
- * it, or it has no red words. */
+/* A free of an object that nobody has: the red words say so unless the policy itself
+ * has it, or it has no red words. */
 static bool slab_report_unowned(sq_cpu *cpu, struct slab_cache *cache, void *object)
 {
     char *slot = (char *)object - cache->geometry.object_offset;

@@ -204,6 +204,19 @@ static int slub_check(sq_cpu *cpu, sq_cache *base, struct sq_error *error)
 
 static const char *const slub_row_columns[] = {SLUB_ROW_COLUMNS, NULL};
 
+/* ops->row_columns_of: by what the cpu partial lists count, with those of sheaves or
+ * not. */
+static const char *const *slub_row_columns_of(const struct sq_options *options)
+{
+    static const char *const columns[3][2][20] = {
+        {{SLUB_ROW_COLUMNS_OF_CPU, SLUB_ROW_COLUMNS_OF_NODE},
+         {SLUB_ROW_COLUMNS_OF_CPU, SLUB_ROW_COLUMNS_OF_NODE, SLUB_ROW_COLUMNS_OF_SHEAVES}},
+        {{SLUB_ROW_COLUMNS, "cpu_partial_pobjects"},
+         {SLUB_ROW_COLUMNS, "cpu_partial_pobjects", SLUB_ROW_COLUMNS_OF_SHEAVES}},
+        {{SLUB_ROW_COLUMNS}, {SLUB_ROW_COLUMNS, SLUB_ROW_COLUMNS_OF_SHEAVES}}};
+    return columns[options->slub.cpu_partial_unit][options->slub.sheaf_columns];
+}
+
 SQ_POLICY(slub) = {
     .name = "slub",
     .machine = SQ_MACHINE_NAME,
@@ -241,4 +254,5 @@ SQ_POLICY(slub) = {
     .row = slub_row,
     .row_cpu = slub_row_cpu,
     .row_columns = slub_row_columns,
+    .row_columns_of = slub_row_columns_of,
 };

@@ -175,8 +175,7 @@ static void slub_print_geometry(const sq_heap *heap, const struct sq_cache_spec 
 static void slub_kmalloc_shape(const struct sq_options *options,
                                struct sq_kmalloc_shape *shape)
 {
-    uint64_t size_min =
-        UINT64_C(1) << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_min_size);
+    uint64_t size_min = (uint64_t)SLUB_OPTIONS_OF(options).kmalloc_min_size;
     uint64_t size_max =
         UINT64_C(1) << sq_ilog2((uint64_t)SLUB_OPTIONS_OF(options).kmalloc_max_size);
     uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
@@ -187,6 +186,7 @@ static void slub_kmalloc_shape(const struct sq_options *options,
         .has_96 = size_min <= 32,
         .has_192 = size_min <= 64,
         .name_prefix = "kmalloc",
+        .has_units = SLUB_OPTIONS_OF(options).kmalloc_named_k != 0,
     };
 }
 

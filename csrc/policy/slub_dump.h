@@ -10,10 +10,14 @@
 #include <stdio.h>
 
 /* The step columns that SLUB fills in, after ["slab", "idx"]. */
-#define SLUB_ROW_COLUMNS                                                               \
-    "slab", "idx", "cpu_slab", "cpu_freelist_len", "cpu_partial_slabs",                \
-        "nr_partial_cpunode", "nr_slabs_cpunode", "objslab_inuse", "objslab_frozen",   \
+#define SLUB_ROW_COLUMNS_OF_CPU "slab", "idx", "cpu_slab", "cpu_freelist_len"
+#define SLUB_ROW_COLUMNS_OF_NODE                                                       \
+    "nr_partial_cpunode", "nr_slabs_cpunode", "objslab_inuse", "objslab_frozen",       \
         "objslab_freelist_len", "objnode", "nr_partial_objnode", "nr_slabs_objnode"
+#define SLUB_ROW_COLUMNS                                                               \
+    SLUB_ROW_COLUMNS_OF_CPU, "cpu_partial_slabs", SLUB_ROW_COLUMNS_OF_NODE
+#define SLUB_ROW_COLUMNS_OF_SHEAVES                                                    \
+    "sheaf_main", "sheaf_spare", "barn_full_cpunode", "barn_empty_cpunode"
 
 /* ---- free lists, read with care ---- */
 

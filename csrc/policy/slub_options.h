@@ -36,9 +36,11 @@ enum slub_cpu_partial_unit {
       "slub_min_objects)")                                                             \
     X(slub_cpu_partial, 1, 0, 1,                                                       \
       "cpu partial lists (kernel: CONFIG_SLUB_CPU_PARTIAL)")                           \
-    X(kmalloc_min_size, 8, 8, 256, "smallest kmalloc cache, bytes")                    \
+    X(kmalloc_min_size, 8, 8, 256, "smallest kmalloc cache, bytes; a power of two")     \
     X(kmalloc_max_size, 8192, 2048, 33554432,                                          \
       "largest kmalloc cache, bytes; above, pages (kernel: KMALLOC_MAX_CACHE_SIZE)")   \
+    X(kmalloc_named_k, 1, 0, 1,                                                        \
+      "kmalloc caches from 1024 bytes on are called kmalloc-1k (since 4.20)")          \
     X(order_search, 2, 0, 3,                                                           \
       "search for an order: 0 to 2.6.25, 1 to 2.6.29, 2 to 6.7, 3 from 6.8 on")        \
     X(slab_objects_max, 32767, 512, 65535,                                             \

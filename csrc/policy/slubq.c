@@ -255,8 +255,7 @@ static void slubq_kmalloc_shape(const struct sq_options *options,
                                 struct sq_kmalloc_shape *shape)
 {
     uint64_t block_max = (uint64_t)SQ_PAGE_SIZE << SQ_PAGE_ORDER_MAX;
-    shape->size_min = UINT64_C(1)
-                      << sq_fls((uint64_t)options->slubq.kmalloc_min_size - 1);
+    shape->size_min = (uint64_t)options->slubq.kmalloc_min_size;
     shape->size_max = sq_min_u64(
         block_max, UINT64_C(1) << sq_ilog2((uint64_t)options->slubq.kmalloc_max_size));
     shape->cached_size_max = shape->size_max;

@@ -1,6 +1,6 @@
 /*
- * SLUB+Q's debugging: the bytes around and in the objects of debug caches, looked at when
- * an object leaves the queues and when it comes back to them.
+ * SLUB+Q's debugging: the bytes around and in the objects of debug caches, looked at
+ * when an object leaves the queues and when it comes back to them.
  *
  *   | object | red zone to a word, or one | allocated by | freed by | padding | align |
  *
@@ -8,11 +8,12 @@
  *
  * There is no free pointer to look after; what is left of SLUB's checks is told in the
  * lines of 2.6.34. An object that fails on its way out is put right and left alone for
- * ever, as if somebody had it; one that fails on its way back is not freed. A double free
- * shows in the bitmap, or while the object is in a queue in its red zone.
+ * ever, as if somebody had it; one that fails on its way back is not freed. A double
+ * free shows in the bitmap, or while the object is in a queue in its red zone.
  *
- * The bytes are written with nobody else at the object; V4's also under its slab's lock,
- * when the object moves between slab and queue. What a slab leaves over is not looked at.
+ * The bytes are written with nobody else at the object; V4's also under its slab's
+ * lock, when the object moves between slab and queue. What a slab leaves over is not
+ * looked at.
  */
 #ifndef SLUBQ_DEBUG_H
 #define SLUBQ_DEBUG_H
@@ -70,8 +71,8 @@ static unsigned long long slubq_number(const void *address)
 static struct slubq_subject slubq_subject_of(sq_cpu *cpu, struct slubq_cache *cache,
                                              void *object)
 {
-    return (struct slubq_subject){cache, sq_page_of_address(cpu->machine, object), object,
-                                  sq_now_ns(cpu) / 1000000};
+    return (struct slubq_subject){cache, sq_page_of_address(cpu->machine, object),
+                                  object, sq_now_ns(cpu) / 1000000};
 }
 
 /* What the red zone of an object in a queue holds. */
@@ -132,8 +133,8 @@ static void slubq_debug_new_slab(sq_cpu *cpu, struct slubq_cache *cache,
     }
 }
 
-/* Objects move between slab and queues; V4 notes where they are. Bytes that are wrong stay
- * so, for the next look at the object to find. */
+/* Objects move between slab and queues; V4 notes where they are. Bytes that are wrong
+ * stay so, for the next look at the object to find. */
 static void slubq_debug_move(const struct slubq_cache *cache, void *const *object,
                              uint32_t count, bool to_queue)
 {
@@ -168,7 +169,8 @@ static void slubq_report_begin(const struct slubq_subject *subject, const char *
     sq_report_begin(slubq_reports(cache), &where);
     memset(rule, '=', sizeof(rule) - 1);
     rule[sizeof(rule) - 1] = '\0';
-    sq_report_line(slubq_reports(cache), "%s\nBUG %s: %s\n", rule, cache->base.name, what);
+    sq_report_line(slubq_reports(cache), "%s\nBUG %s: %s\n", rule, cache->base.name,
+                   what);
     memset(rule, '-', sizeof(rule) - 1);
     sq_report_line(slubq_reports(cache), "%s\n\n", rule);
 }
@@ -200,7 +202,8 @@ static void slubq_report_end(const struct slubq_subject *subject)
     }
     if (subject->page != NULL)
         sq_report_line(reports, "INFO: Slab 0x%016llx objects=%u used=%u\n",
-                       slubq_number(subject->page), slubq_slab_objects(cache, subject->page),
+                       slubq_number(subject->page),
+                       slubq_slab_objects(cache, subject->page),
                        slubq_slab_objects(cache, subject->page) -
                            slubq_free_count(cache, subject->page));
     if (object != NULL) {
@@ -208,7 +211,8 @@ static void slubq_report_end(const struct slubq_subject *subject)
                        slubq_number(object),
                        (long long)(object - sq_page_address(cache->base.heap->machine,
                                                             subject->page)));
-        sq_report_bytes(reports, SQ_REPORT_2_6, "Object", object, size < 128 ? size : 128);
+        sq_report_bytes(reports, SQ_REPORT_2_6, "Object", object,
+                        size < 128 ? size : 128);
         if (slubq_has(cache, SQ_CACHE_RED_ZONE))
             sq_report_bytes(reports, SQ_REPORT_2_6, "Redzone", object + size,
                             cache->inuse - size);
@@ -241,7 +245,8 @@ static bool slubq_check_bytes(const struct slubq_subject *subject, const char *w
     slubq_report_begin(subject, what, fault);
     sq_report_line(slubq_reports(subject->cache),
                    "INFO: 0x%016llx-0x%016llx. First byte 0x%x instead of 0x%x\n",
-                   slubq_number(fault), slubq_number(end - 1), *(uint8_t *)fault, value);
+                   slubq_number(fault), slubq_number(end - 1), *(uint8_t *)fault,
+                   value);
     slubq_report_end(subject);
     sq_report_fix(slubq_reports(subject->cache), subject->cache->base.name,
                   "Restoring 0x%016llx-0x%016llx=0x%x", slubq_number(fault),
@@ -256,8 +261,8 @@ static bool slubq_check_object(const struct slubq_subject *subject, uint8_t red)
     const struct slubq_cache *cache = subject->cache;
     uint32_t size = cache->base.object_size, pad = slubq_pad_offset(cache);
     if (slubq_has(cache, SQ_CACHE_RED_ZONE)) {
-        if (!slubq_check_bytes(subject, "Redzone overwritten", size, cache->inuse - size,
-                               red))
+        if (!slubq_check_bytes(subject, "Redzone overwritten", size,
+                               cache->inuse - size, red))
             return false;
     } else if (slubq_has(cache, SQ_CACHE_POISON)) {
         (void)slubq_check_bytes(subject, "Alignment padding overwritten", size,
@@ -287,8 +292,9 @@ static bool slubq_looks_idle(const struct slubq_cache *cache, const char *object
 static void slubq_trace(const struct slubq_subject *subject, const char *what)
 {
     if (slubq_has(subject->cache, SQ_CACHE_TRACE))
-        sq_report_trace(slubq_reports(subject->cache), "TRACE %s %s 0x%016llx inuse=%u\n",
-                        subject->cache->base.name, what, slubq_number(subject->object),
+        sq_report_trace(slubq_reports(subject->cache),
+                        "TRACE %s %s 0x%016llx inuse=%u\n", subject->cache->base.name,
+                        what, slubq_number(subject->object),
                         slubq_slab_objects(subject->cache, subject->page) -
                             slubq_free_count(subject->cache, subject->page));
 }
@@ -310,8 +316,8 @@ static bool slubq_debug_take(sq_cpu *cpu, struct slubq_cache *cache, void *objec
 
 static void slubq_debug_refuse(struct slubq_cache *cache, void *object)
 {
-    sq_report_fix(slubq_reports(cache), cache->base.name, "Object at 0x%016llx not freed",
-                  slubq_number(object));
+    sq_report_fix(slubq_reports(cache), cache->base.name,
+                  "Object at 0x%016llx not freed", slubq_number(object));
     sq_report_refuse(slubq_reports(cache), object);
 }
 

@@ -53,7 +53,7 @@
       "V4: expire stops at the first level that gave something, visits every alien "   \
       "queue, adds up what it freed; as posted it did none of these")                  \
     X(kmalloc_min_size, 8, 8, 256,                                                     \
-      "smallest kmalloc cache, bytes; rounded up to a power of two")                   \
+      "smallest kmalloc cache, bytes; a power of two")                                 \
     X(kmalloc_max_size, 8192, 2048, 33554432,                                          \
       "largest kmalloc cache, bytes; above, pages; rounded down to a power of two")   \
     X(slab_nomerge, 1, 0, 1,                                                           \

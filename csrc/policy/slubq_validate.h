@@ -1,14 +1,14 @@
 /*
- * What is asked of SLUB+Q's debug caches from outside: validate, frees of addresses that
- * nobody vouches for, and which bytes may be overwritten.
+ * What is asked of SLUB+Q's debug caches from outside: validate, frees of addresses
+ * that nobody vouches for, and which bytes may be overwritten.
  */
 #ifndef SLUBQ_VALIDATE_H
 #define SLUBQ_VALIDATE_H
 
 #include "policy/slubq_check.h"
 
-/* Every object of a slab. One that is not in the bitmap is in a queue or in use, which its
- * red zone says; without one there is nothing that both have. */
+/* Every object of a slab. One that is not in the bitmap is in a queue or in use, which
+ * its red zone says; without one there is nothing that both have. */
 static void slubq_validate_slab(sq_cpu *cpu, struct slubq_cache *cache,
                                 struct sq_page *page)
 {

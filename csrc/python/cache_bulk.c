@@ -20,15 +20,18 @@ static PyObject *list_of_addresses(void **objects, Py_ssize_t count)
 
 /* Allocate `count` objects into `objects` and the ledger. 0, or -1 with an exception. */
 static int take_objects(struct core_state *state, allocator_object *allocator,
-                        sq_cache *cache, long cpu_index, size_t count, void **objects)
+                        sq_cache *cache, const struct core_request *request,
+                        size_t count, void **objects)
 {
     size_t got = 0;
-    sq_cpu *cpu = core_enter_cpu(state, allocator, cpu_index);
+    sq_cpu *cpu = core_enter_cpu(state, allocator, request->cpu);
     if (cpu == NULL)
         return -1;
     Py_BEGIN_ALLOW_THREADS
     if (count > 0)
-        got = cache->ops->alloc_bulk(cpu, cache, 0, count, objects);
+        got = sq_alloc_bulk_by_policy(cpu, allocator->heap, cache, count,
+                                      &request->policy, &allocator->interleave_turn,
+                                      objects);
     core_leave_cpu(cpu);
     Py_END_ALLOW_THREADS
     if (got != count) {
@@ -50,11 +53,15 @@ PyObject *core_alloc_bulk(PyObject *object, PyObject *args)
     struct core_state *state = PyType_GetModuleState(Py_TYPE(object));
     PyObject *list = NULL;
     Py_ssize_t count;
-    long cpu_index;
+    long cpu_index, mode = -1;
+    unsigned long nodes = 0;
+    struct core_request request;
     void **objects;
     sq_cache *cache;
     int status = -1;
-    if (!PyArg_ParseTuple(args, "ln:alloc_bulk", &cpu_index, &count))
+    if (!PyArg_ParseTuple(args, "ln|lk:alloc_bulk", &cpu_index, &count, &mode, &nodes) ||
+        core_make_request(state, allocator, cpu_index, SQ_NODE_ANY, mode, nodes,
+                          &request) < 0)
         return NULL;
     if (count < 0 || count > (1 << 24))
         return PyErr_Format(state->parameter_error,
@@ -67,7 +74,7 @@ PyObject *core_alloc_bulk(PyObject *object, PyObject *args)
     cache = core_begin_call(object);
     if (cache != NULL) {
         status =
-            take_objects(state, allocator, cache, cpu_index, (size_t)count, objects);
+            take_objects(state, allocator, cache, &request, (size_t)count, objects);
         core_gate_leave(&allocator->gate);
     }
     if (status == 0)

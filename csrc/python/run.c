@@ -105,16 +105,17 @@ static PyObject *core_run(PyObject *module, PyObject *args)
     struct core_workload meant;
     const char *policy;
     unsigned long long seed;
-    int with_caches = 0, with_timeline = 0;
+    int with_caches = 0, with_timeline = 0, panics = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOOK|Opp:run", &machine_object, &policy, &options,
+    if (!PyArg_ParseTuple(args, "OsOOOK|Oppzp:run", &machine_object, &policy, &options,
                           &workload, &pairs, &seed, &progress, &with_caches,
-                          &with_timeline))
+                          &with_timeline, &request.debug, &panics))
         return NULL;
     machine = core_machine_of(machine_object, state);
     request.seed = seed;
     request.with_caches = with_caches != 0;
     request.with_timeline = with_timeline != 0;
+    request.panics = panics != 0;
     if (machine == NULL || (list = PySequence_List(pairs)) == NULL)
         return NULL;
     parameters = core_parse_parameters(list, &request.parameter_count);
@@ -138,15 +139,16 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
     struct sq_trace *trace;
     const char *policy;
     unsigned long long seed;
-    int with_caches = 0, with_timeline = 0;
+    int with_caches = 0, with_timeline = 0, panics = 0;
     sq_machine *machine;
-    if (!PyArg_ParseTuple(args, "OsOOK|Opp:replay", &machine_object, &policy, &options,
+    if (!PyArg_ParseTuple(args, "OsOOK|Oppzp:replay", &machine_object, &policy, &options,
                           &trace_object, &seed, &progress, &with_caches,
-                          &with_timeline))
+                          &with_timeline, &request.debug, &panics))
         return NULL;
     request.seed = seed;
     request.with_caches = with_caches != 0;
     request.with_timeline = with_timeline != 0;
+    request.panics = panics != 0;
     machine = core_machine_of(machine_object, state);
     trace = machine == NULL ? NULL : core_trace_of(trace_object, state);
     if (trace == NULL)
@@ -159,10 +161,10 @@ static PyObject *core_replay(PyObject *module, PyObject *args)
 static PyMethodDef run_functions[] = {
     {"run", core_run, METH_VARARGS,
      "(machine, policy, options, workload, parameters, seed, progress=None, "
-     "with_caches=False, with_timeline=False) -> JSON"},
+     "with_caches=False, with_timeline=False, debug=None, panic=False) -> JSON"},
     {"replay", core_replay, METH_VARARGS,
      "(machine, policy, options, trace, seed, progress=None, with_caches=False, "
-     "with_timeline=False) -> JSON"},
+     "with_timeline=False, debug=None, panic=False) -> JSON"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,6 +1,7 @@
 /* The options of all policies as one table, made from their X-macros. */
 #include "policy/options.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -51,6 +52,20 @@ int64_t sq_options_get(const struct sq_options *options, const char *policy,
     return other;
 }
 
+/* Sizes that the kernel has as powers of two only. */
+static int check_power_of_two(const struct sq_option *option, int64_t value,
+                              struct sq_error *error)
+{
+    bool is_power = value > 0 && (value & (value - 1)) == 0;
+    if (strcmp(option->name, "kmalloc_min_size") != 0 || is_power)
+        return SQ_OK;
+    return sq_error_set(error, SQ_E_PARAMETER,
+                        "%s of policy %s is %lld: accepted are powers of two from %lld to "
+                        "%lld",
+                        option->name, option->policy, (long long)value,
+                        (long long)option->value_min, (long long)option->value_max);
+}
+
 int sq_options_set(struct sq_options *options, const char *policy, const char *name,
                    int64_t value, struct sq_error *error)
 {
@@ -65,6 +80,8 @@ int sq_options_set(struct sq_options *options, const char *policy, const char *n
                                 "%s of policy %s is %lld: accepted are %lld to %lld", name,
                                 policy, (long long)value, (long long)option->value_min,
                                 (long long)option->value_max);
+        if (check_power_of_two(option, value, error) != SQ_OK)
+            return SQ_E_PARAMETER;
         *option_field(options, option) = value;
         return SQ_OK;
     }

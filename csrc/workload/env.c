@@ -283,7 +283,9 @@ static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **
     struct env_run *run = env_of(task);
     if (count == 0)
         return;
-    if (run->ops->alloc_bulk(cpu, cache, 0, count, objects) != count)
+    if (sq_alloc_bulk_by_policy(cpu, run->heap, cache, count, &run->memory_policy,
+                                &run->cpus[cpu->index].interleave_turn,
+                                objects) != count)
         env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
     run->cpus[cpu->index].allocations += count;
 }
@@ -512,6 +514,16 @@ static void env_sample(sq_task *task)
         runner->sample(runner, now_ns);
 }
 
+/* Debug caches of a run that is to end at their first report: is there one? */
+static __attribute__((noinline)) void env_end_at_report(sq_task *task)
+{
+    struct sq_error error;
+    if (!sq_runner_has_panicked(env_of(task)->runner))
+        return;
+    (void)sq_error_set(&error, SQ_E_CORRUPTION, "a debug cache reported");
+    env_fail(task, &error);
+}
+
 static void env_progress(sq_task *task, uint64_t operations)
 {
     sq_cpu *cpu = sq_task_step_blocking(task);
@@ -521,6 +533,8 @@ static void env_progress(sq_task *task, uint64_t operations)
         env_sample(task);
     if (env_of(task)->warmup_operations + env_of(task)->measure_operations > 0)
         env_watch_window(task, operations);
+    if (__builtin_expect(env_of(task)->runner->panics, 0))
+        env_end_at_report(task);
 }
 
 static void env_expect(sq_task *task, uint64_t operations)

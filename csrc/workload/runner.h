@@ -68,6 +68,7 @@ struct sq_runner {
     const int64_t *values; /* of the workload's parameters */
     int64_t run_values[SQ_RUN_PARAMETER_COUNT];
     uint64_t seed;
+    bool panics; /* the first report of a debug cache ends the run */
     /* Called about every 50 ms with the share of the expected operations that is done,
      * 0 to 1; true: stop. */
     bool (*tick)(void *argument, double share);
@@ -89,6 +90,19 @@ struct sq_runner {
     uint64_t context_switches, cpu_migrations;
     struct sq_runner_cpu *cpus; /* one a CPU of the machine, zeroed by the maker */
 };
+
+/* Has a run that must end at a report one? */
+static inline bool sq_runner_has_panicked(const struct sq_runner *runner)
+{
+    struct sq_reports *reports = &runner->heap->reports;
+    bool has_any;
+    if (!runner->panics)
+        return false;
+    sq_reports_lock(reports);
+    has_any = reports->total > 0;
+    sq_reports_unlock(reports);
+    return has_any;
+}
 
 struct sq_runner_ops {
     const char *engine;

@@ -120,6 +120,8 @@ def draw_options(rng: random.Random, policy: str) -> tuple[tuple[str, int], ...]
             options[name] = draw_value(rng, low, high, default)
             if name == "cache_line_size" and rng.random() < 0.95:  # else refused
                 options[name] = rng.choice([32, 64, 128])
+            if name == "kmalloc_min_size" and rng.random() < 0.95:
+                options[name] = rng.choice([8, 16, 32, 64, 128, 256])
     return tuple(options.items())
 
 

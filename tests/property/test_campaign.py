@@ -83,10 +83,10 @@ def test_running_out_of_memory_leaves_everything_sound():
     ("policy", "options", "size"),
     [
         ("slub+q", (("kmalloc_max_size", 2467),), 2103),
-        ("slub+q", (("kmalloc_min_size", 9),), 6842),
+        ("slub+q", (("kmalloc_min_size", 16),), 6842),
         ("slub+q", (("kmalloc_max_size", 33554432),), 1 << 22),
-        ("slab", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 9)), 4097),
-        ("slub", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 9)), 4097),
+        ("slab", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 16)), 4097),
+        ("slub", (("kmalloc_max_size", 5000), ("kmalloc_min_size", 16)), 4097),
     ],
 )
 def test_kmalloc_gives_what_was_asked_for_whatever_its_smallest_and_largest_cache(

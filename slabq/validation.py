@@ -255,7 +255,7 @@ class Validation:
         return Table(sections)
 
     def markdown(self) -> str:
-        """Return the tables as a page of Markdown, with what made them.
+        """Return the tables as text on a page of Markdown, with what made them.
 
         Returns
         -------
@@ -269,7 +269,9 @@ class Validation:
         words = "slabq validate --quick" if self.is_quick else "slabq validate"
         build, system = this_build(), this_host()
         made = f"slabq {build['slabq']}, {system['processor']}, {system['cpus']} CPUs."
-        return f"Made by `{words}`.\n{made}\n\n{self.table().format('markdown')}"
+        texts = (Table([section]).format() for section in self.table().sections)
+        blocks = (f"```\n{text.strip()}\n```\n" for text in texts)
+        return "\n".join([f"Made by `{words}`.\n{made}\n", *blocks])
 
 
 def validate(

@@ -13,6 +13,7 @@ from slabq import _core
 from slabq.cache_record import summarize_cache
 from slabq.checks import check_debug, list_known, require_int
 from slabq.errors import ParameterError
+from slabq.host_memory import require_memory
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
@@ -83,6 +84,7 @@ class Job:
     def measure(self, number: int, progress: ProgressFunction | None) -> dict[str, Any]:
         """Run the job's repeat `number`, from 0, and return its sample."""
         seed = self.seed + number
+        self._check_host_memory()
         machine = self.machine.core(seed, self.engine, self.policy.kernel)
         options: Options = list(self.policy.values().items())
         name = self.policy.name
@@ -120,6 +122,14 @@ class Job:
             sample["caches"] = [summarize_cache(cache) for cache in sample["caches"]]
         return sample
 
+    def _check_host_memory(self) -> None:
+        """Refuse live objects that the machine has room for and the host has not."""
+        if not isinstance(self.work, Workload):
+            return
+        needed = live_bytes(self.work, self.machine.cpus)
+        if needed <= self.machine.nodes * self.machine.node_bytes:
+            require_memory(f"{self.name}, with so many live objects,", needed)
+
     def result(self, samples: Sequence[Mapping[str, Any]]) -> Result:
         """Return the result that `samples`, one of each repeat, make."""
         return Result(
@@ -138,6 +148,39 @@ class Job:
         if self.trace_path and not isinstance(self.work, Workload):
             return dataclasses.replace(self, work=Path(self.trace_path).absolute())
         return self
+
+
+def live_bytes(work: Workload, cpus: int) -> int:
+    """Return about how many bytes of objects are live at once where that is given.
+
+    Parameters
+    ----------
+    work : Workload
+        What is run.
+    cpus : int
+        CPUs of the machine.
+
+    Returns
+    -------
+    int
+        0 for work whose objects come and go.
+
+    Examples
+    --------
+    >>> live_bytes(Workload("churn", {"slots": 1000, "size_max": 8}), 4)
+    32000
+    """
+    values = {k: v for k, v in work.numbers() if isinstance(v, int)}
+    if work.name == "churn":
+        tables = 1 if values["shared"] else values["tasks"] or cpus
+        each = (values["size_min"] + values["size_max"]) // 2
+        return tables * values["slots"] * each
+    if work.name == "kmalloc":
+        at_once = {"alloc-free": 1, "concurrent": cpus, "remote-free": cpus}
+        own = at_once.get(str(work.parameters["test"]), 0)
+        tables = values["at_once"] or own if own else 0
+        return tables * values["count"] * values["size"]
+    return 0
 
 
 def _measure(job: Job, number: int) -> dict[str, Any]:

@@ -136,13 +136,14 @@ def test_a_policy_object_calls_only_the_machine(policy, tmp_path):
 
 # Python: a module may import those of its own layer and of the layers below.
 LAYERS = [
-    {"errors", "version", "_core"},
+    {"errors", "interrupt", "version", "_core"},
     {
         "checks",
         "costs",
         "data",
         "debugging",
         "dtypes",
+        "host_memory",
         "loadfile",
         "stats",
         "topology",
@@ -160,11 +161,18 @@ LAYERS = [
     },
     {"cache_record", "sheaf", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
     {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
-    {"calibration", "calibration_costs", "calibration_host", "recording"},
+    {
+        "calibration",
+        "calibration_costs",
+        "calibration_host",
+        "closed_forms",
+        "cost_screen",
+        "recording",
+    },
     {"result"},
     {"results"},
     {"run", "comparison", "reproduction"},
-    {"chapters", "explanation", "ablation", "timeline"},
+    {"chapters", "explanation", "ablation", "timeline", "validation"},
     {"plot", "report", "reproduce", "reproduce_plot"},
     {"cli_reports"},
     {
@@ -175,6 +183,7 @@ LAYERS = [
         "cli_reproduce",
         "cli_run",
         "cli_tools",
+        "cli_validate",
     },
     {"__main__"},
 ]

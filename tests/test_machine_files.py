@@ -155,6 +155,30 @@ def test_a_machine_beyond_the_hosts_memory_is_refused_with_the_estimate(
     assert "node_bytes is 1099511627776 on 16 nodes" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "gib"),
+    [
+        ("kmalloc --test concurrent --count 1000000 --size 4096", 15.3),
+        ("kmalloc --test alloc-free --count 1000000 --size 8192", 7.6),
+        ("churn --slots 1000000 --size-min 4096 --size-max 4096", 15.3),
+        ("churn --slots 1000000 --size-min 8192 --size-max 8192 --shared", 7.6),
+    ],
+)
+def test_live_objects_beyond_the_hosts_memory_are_refused_with_the_estimate(
+    words, gib, monkeypatch, capsys
+):
+    """A million objects on each of 4 CPUs, on a machine that has room for them."""
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 1 << 30)
+    machine = ["--cpus", "4", "--node-bytes", "64G", "-p", "slub"]
+
+    assert main(["run", *words.split(), *machine]) == 2
+
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"needs about {gib} GiB" in err
+    assert "1.0 GiB are left" in err
+
+
 def test_a_machine_that_fits_is_made(monkeypatch):
     monkeypatch.setattr(host_memory, "available_bytes", lambda: 64 << 20)
 

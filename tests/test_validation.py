@@ -281,7 +281,7 @@ def test_this_host_is_measured_beside_and_never_in_one_column(capsys):
 
     assert {row.policy for row in found.host} == set(slabq.policy_names())
     for row in found.host:
-        assert len(row.native_ns) == 3
+        assert len(row.native_ns) == 5
         assert min(row.native_ns) > 0
         assert row.sim_user_ns > 0
         if not row.work.startswith("hand-over"):  # what two CPUs do to each other

@@ -23,7 +23,7 @@ WARNINGS = (
 FOLDERS = ("base", "machine", "unit", "workload", "trace", "experiment")
 
 
-def sources() -> list[Path]:
+def sources(driver: str) -> list[Path]:
     """Everything below the Python folder, and the driver."""
     parts = [
         path
@@ -31,10 +31,12 @@ def sources() -> list[Path]:
         for path in sorted((CSRC / folder).glob("*.c"))
         if f"{folder}/{path.name}" not in PER_MACHINE
     ]
-    return [*parts, ROOT / "tests" / "sim_driver.c"]
+    return [*parts, ROOT / "tests" / driver]
 
 
-def build(compiler: str, folder: Path, *flags: str) -> Path:
+def build(
+    compiler: str, folder: Path, *flags: str, driver: str = "sim_driver.c"
+) -> Path:
     """Compile and link; returns the program."""
     path = shutil.which(compiler)
     assert path is not None
@@ -47,8 +49,8 @@ def build(compiler: str, folder: Path, *flags: str) -> Path:
         return str(target)
 
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_one, sources()))
-    program = folder / "sim_driver"
+        objects = list(pool.map(compile_one, sources(driver)))
+    program = folder / "driver"
     subprocess.run([path, *flags, *objects, "-o", program, "-pthread"], check=True)
     return program
 

@@ -100,8 +100,8 @@ POLICY_MAY_CALL |= {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail", "__popcountdi2"
 POLICY_MAY_CALL |= {"calloc", "free", "qsort"}
 PRIMITIVES = re.compile(
     r"sq_((pages|meta|percpu)_(alloc|free)|on_each_cpu)_native|"
-    r"sq_native_(lock_wait|take_request|remote_delay|now_ns)|sq_assert_fail|"
-    r"sq_error_set|sq_json_\w+|sq_report_\w+"
+    r"sq_native_(lock_wait|take_request|remote_delay|now_ns|rt_mutex_(wait|wake))|"
+    r"sq_assert_fail|sq_error_set|sq_json_\w+|sq_report_\w+"
 )
 
 

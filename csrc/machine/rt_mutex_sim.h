@@ -178,7 +178,7 @@ static bool mutex_spin(struct sq_sim_cpu *cpu, const struct sq_rt_mutex *mutex,
             return false;
         waiter->spins_on = cpu;
         cpu->is_spinning = true;
-        if (cpu->preempt_at_ps == UINT64_MAX)
+        if (cpu->preempt_at_ps >= SIM_NO_TIMER_PS)
             sim_block(cpu);
         else
             sim_sleep(cpu, cpu->preempt_at_ps);

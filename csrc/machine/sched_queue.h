@@ -43,6 +43,7 @@ struct run_queue {
     sq_task *current, *last;
     uint64_t min_vruntime_ps;
     bool is_idle;
+    bool was_idle; /* since it had a task */
     uint64_t idle_since_ps, average_idle_ps, balance_at_ps;
     uint64_t switch_count, migration_count;
     struct sq_fiber loop;

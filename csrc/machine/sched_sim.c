@@ -134,7 +134,7 @@ static void queue_arm(struct run_queue *queue)
     else if (queue->count > 0 && queue->heap[0]->priority > queue->current->priority)
         *at_ps = 0; /* queued while the other was chosen */
     else
-        *at_ps = timers_next_ps(queue);
+        *at_ps = sq_min_u64(timers_next_ps(queue), SIM_NO_TIMER_PS);
 }
 
 /* The interrupt of a timer, in the middle of a task. */
@@ -301,9 +301,13 @@ static sq_task *loop_pick(struct run_queue *queue)
             task = queue_take(queue, 0);
         sq_lock_release(&cpu->base, &queue->lines->lock);
     }
+    if (task != NULL) {
+        /* As perf counts: a task left the CPU, be it for none. */
+        queue->switch_count += task != queue->last || queue->was_idle;
+        queue->was_idle = false;
+    }
     if (task != NULL && task != queue->last) {
         sq_sim_charge(cpu, cpu->costs->context_switch_ps);
-        queue->switch_count++;
         queue->last = task;
     }
     sq_scope_leave(&cpu->base, SCHEDULE);
@@ -344,6 +348,7 @@ static void loop_idle(struct run_queue *queue)
     sq_sim_book(cpu);
     queue->idle_since_ps = cpu->now_ps;
     queue->is_idle = true;
+    queue->was_idle = true;
     sq_sim_event(cpu, SIM_EVENT_IDLE);
     while (queue->count == 0 && !sched_is_over(sched) && !queue_has_request(queue)) {
         idle_wait(queue);

@@ -26,6 +26,8 @@
 /* Without another CPU in sight, a CPU still looks up after so much of its time. */
 #define LOOKAHEAD_PS UINT64_C(100000000)
 #define TICK_NS      UINT64_C(20000000) /* of the host's clock */
+/* How far a CPU that can be preempted runs ahead of the others while it works. */
+#define PREEMPT_STEP_PS UINT64_C(100000)
 
 /* ---- the queue of CPUs: a binary heap of clock << 8 | CPU ---- */
 
@@ -275,18 +277,22 @@ void sq_sim_event(struct sq_sim_cpu *cpu, enum sim_event event)
         sq_rng_rotate(machine->fingerprint ^ mix, 29) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-/* Time passes up to the next moment at which a task of higher priority may come, which
- * then has the CPU first. */
+/* Time passes up to the next moment at which a task of higher priority may come, by a
+ * timer or from another CPU; then that one has the CPU first. */
 void sq_sim_charge_preemptibly(struct sq_sim_cpu *cpu, uint64_t ps)
 {
     while (ps > 0) {
         uint64_t step_ps = ps;
+        if (cpu->now_ps > cpu->horizon_ps)
+            sq_sim_order(cpu);
+        sq_sim_preempt_point(cpu);
         if (cpu->now_ps < cpu->preempt_at_ps)
-            step_ps = sq_min_u64(ps, cpu->preempt_at_ps - cpu->now_ps);
+            step_ps = sq_min_u64(step_ps, cpu->preempt_at_ps - cpu->now_ps);
+        step_ps = sq_min_u64(step_ps, PREEMPT_STEP_PS);
         cpu->now_ps += step_ps;
         ps -= step_ps;
-        sq_sim_preempt_point(cpu);
     }
+    sq_sim_preempt_point(cpu);
 }
 
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps)

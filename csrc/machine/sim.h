@@ -86,6 +86,9 @@ struct sq_task_engine {
     struct sq_scope_stack scopes;
 };
 
+/* preempt_at_ps of a CPU that can be preempted, but has no timer. */
+#define SIM_NO_TIMER_PS (UINT64_MAX - 1)
+
 struct sq_sim_cpu {
     sq_cpu base; /* must be first */
     uint64_t now_ps;
@@ -278,7 +281,7 @@ static inline uint64_t sq_now_ns(const sq_cpu *cpu)
 static inline void sq_charge_ns(sq_cpu *cpu, uint64_t ns)
 {
     struct sq_sim_cpu *sim = sq_sim_of(cpu);
-    if (sim->now_ps + ns * 1000 >= sim->preempt_at_ps)
+    if (sim->preempt_at_ps != UINT64_MAX)
         sq_sim_charge_preemptibly(sim, ns * 1000);
     else
         sim->now_ps += ns * 1000;

@@ -162,7 +162,7 @@ LAYERS = [
     {"calibration", "calibration_costs", "calibration_host", "recording"},
     {"result"},
     {"results"},
-    {"run", "comparison", "reproduction"},
+    {"run", "comparison", "reproduction", "fitted"},
     {"chapters", "explanation", "ablation", "timeline"},
     {"plot", "report", "reproduce", "reproduce_plot"},
     {"cli_reports"},

@@ -23,7 +23,7 @@ from typing import Any
 
 from slabq.machine import Machine
 from slabq.policy import find_policy, policy_options
-from slabq.published import PublishedTable, Window, published_tables
+from slabq.published import PublishedTable, Row, Window, published_tables
 from slabq.reproduce import Cell, Simulator, Store, lacking_columns, rebuild, why_not
 from slabq.reproduction import RebuiltTable
 from slabq.verdict import VERDICTS
@@ -83,22 +83,32 @@ class Changed(Simulator):
         )
 
 
-def sized(table: PublishedTable, scale: float, rows: Sequence[str]) -> PublishedTable:
-    """The table with its quick window so many times as long, and some rows only."""
-    quick = table.windows["quick"]
-    window = Window(
-        warmup_operations=max(int(quick.warmup_operations * scale), 1),
-        measure_operations=max(int(quick.measure_operations * scale), 1),
+def scaled(window: Window, scale: float) -> Window:
+    """A window so many times as long."""
+    return Window(
+        warmup_operations=max(int(window.warmup_operations * scale), 1),
+        measure_operations=max(int(window.measure_operations * scale), 1),
     )
-    kept = [row for row in table.rows if not rows or row.label in rows]
-    if not kept:
-        return dataclasses.replace(table, windows={**table.windows, "quick": window})
-    labels = {row.label for row in kept}
+
+
+def sized(table: PublishedTable, scale: float, labels: Sequence[str]) -> PublishedTable:
+    """The table with its quick windows so many times as long, and some rows only.
+
+    Rows that repeat a command share its cells, so the first of them is enough.
+    """
+    kept: dict[str, Row] = {}
+    for row in table.rows:
+        if row.label in labels or not labels:
+            windows = {name: scaled(one, scale) for name, one in row.windows.items()}
+            key = row.label if labels else str(sorted(row.parameters.items()))
+            kept.setdefault(key, dataclasses.replace(row, windows=windows))
+    rows = list(kept.values()) or list(table.rows)
+    names = {row.label for row in rows}
     return dataclasses.replace(
         table,
-        windows={**table.windows, "quick": window},
-        rows=kept,
-        fitted=[cell for cell in table.fitted if cell[0] in labels],
+        windows={name: scaled(one, scale) for name, one in table.windows.items()},
+        rows=rows,
+        fitted=[cell for cell in table.fitted if cell[0] in names],
     )
 
 

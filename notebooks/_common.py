@@ -8,9 +8,12 @@ import io
 import os
 from collections.abc import Sequence
 
-import slabq
 from IPython.display import Image
 from matplotlib.figure import Figure
+
+import slabq
+from slabq.machine import find_machine
+from slabq.reproduce import jittered
 from slabq.reproduction import RebuiltTable
 
 FULL = os.environ.get("SLABQ_FULL") == "1"
@@ -57,11 +60,11 @@ def run_cell(
     spec = published.column(column)
     kinds = {"slab": slabq.Slab, "slub": slabq.Slub, "slub+q": slabq.SlubQ}
     parameters = published.cell_parameters(row, spec)
-    parameters |= published.windows[WINDOW].parameters() | (changes or {})
+    parameters |= published.window_of(row, WINDOW).parameters() | (changes or {})
     return slabq.run(
         published.workload,
         policy=kinds[spec.policy](kernel=spec.kernel, **{**spec.options, **options}),
-        machine=machine or published.machine_name,
+        machine=jittered(find_machine(machine or published.machine_name)),
         engine="sim",
         progress=False,
         **parameters,

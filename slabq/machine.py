@@ -40,6 +40,7 @@ NODE_BYTES_MAX = 1 << 40
 REMOTE_DELAY_MAX_NS = 1_000_000
 SYSCALL_MAX_NS = 1_000_000
 PAGE_ORDER_MAX = 10
+TICKET_KERNEL = "2.6.25"  # the first whose spin locks are given out in turn on x86
 PCP_KERNEL = "5.14"  # the first whose per-CPU page lists keep more than single pages
 PCP_ORDER_MAX = 3
 HOST_NAME = "host"
@@ -217,6 +218,13 @@ class Machine:
         is_older = kernel is not None and version_key(kernel) < version_key(PCP_KERNEL)
         return 0 if is_older else PCP_ORDER_MAX
 
+    def _costs_under(self, kernel: str | None) -> dict[str, int]:
+        """Return the costs, with the kind of spin lock that the kernel has on x86."""
+        costs = dict(check_costs(self.costs))
+        if kernel is not None and version_key(kernel) < version_key(TICKET_KERNEL):
+            costs["lock_is_unfair"] = 1
+        return costs
+
     def core(
         self, seed: int = 0, engine: str = "native", kernel: str | None = None
     ) -> _core.Machine | _core.SimMachine:
@@ -260,7 +268,7 @@ class Machine:
                 [list(row) for row in self.distance],
                 self.node_bytes,
                 seed,
-                list(check_costs(self.costs)),
+                list(self._costs_under(kernel).items()),
                 self.pcp_order_under(kernel),
             )
         return _core.Machine(

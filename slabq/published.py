@@ -92,6 +92,8 @@ class Row:
         Difference that the posting prints beside the figures; NaN if it does not.
     context_switches, cpu_migrations : sequence of int
         Published counts, by column; empty if there are none.
+    windows : mapping of str to Window
+        ``full`` and ``quick`` of this row, if not the table's.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class Row:
     difference_percent: float = math.nan
     context_switches: Sequence[int] = ()
     cpu_migrations: Sequence[int] = ()
+    windows: "Mapping[str, Window]" = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,6 +145,9 @@ class Share:
         The functions that the posting added up.
     waits : sequence of str
         Where slabq books the time spent waiting for locks.
+    counted : sequence of str
+        The functions of slabq that do what those of the posting did. Default: of the
+        same names.
     published : sequence of float, length number of columns
         Shares, 0 to 1.
 
@@ -154,6 +160,12 @@ class Share:
     functions: Sequence[str]
     published: Sequence[float]
     waits: Sequence[str] = ()
+    counted: Sequence[str] = ()
+
+    @property
+    def own_functions(self) -> Sequence[str]:
+        """The functions of slabq whose time is added up."""
+        return self.counted or self.functions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -347,6 +359,29 @@ class PublishedTable:
         pairs = zip(self.column_names, row.figures, strict=True)
         return {name: value for name, value in pairs if not math.isnan(value)}
 
+    def window_of(self, row: Row, name: str) -> Window:
+        """Return what of a run of `row` is measured.
+
+        Parameters
+        ----------
+        row : Row
+            A row of this table.
+        name : {"full", "quick"}
+            How long.
+
+        Returns
+        -------
+        Window
+            The row's own, or the table's.
+
+        Examples
+        --------
+        >>> table = find_table("tbench-skb-2007")
+        >>> table.window_of(table.rows[0], "full") == table.windows["full"]
+        True
+        """
+        return row.windows.get(name, self.windows[name])
+
     def cell_parameters(self, row: Row, column: Column) -> dict[str, int]:
         """Return the parameters of the workload in one cell, without the window's.
 
@@ -512,9 +547,15 @@ def _read_row(reader: _Reader) -> Row:
         difference_percent=reader.take("difference_percent", (int, float), math.nan),
         context_switches=reader.take("context_switches", list, []),
         cpu_migrations=reader.take("cpu_migrations", list, []),
+        windows=_read_row_windows(reader),
     )
     reader.end()
     return row
+
+
+def _read_row_windows(reader: _Reader) -> dict[str, Window]:
+    found = reader.take("window", dict, {})
+    return _read_windows(_Reader(found, f"{reader.where}, window")) if found else {}
 
 
 def _read_windows(reader: _Reader) -> dict[str, Window]:
@@ -539,6 +580,7 @@ def _read_share(reader: _Reader) -> Share | None:
         functions=part.take("functions", list),
         published=part.take("published", list),
         waits=part.take("waits", list, []),
+        counted=part.take("counted", list, []),
     )
     part.end()
     return share

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slabq.published import Column, PublishedTable, Row
+from slabq.published import Column, PublishedTable, Row, Window
 from slabq.reproduction import RebuiltRow, RebuiltTable, Reproduction
 from slabq.stats import Spread
 from slabq.table import TEXT_WIDTH, Section, Table
@@ -180,8 +180,22 @@ def _source_notes(rebuilt: RebuiltTable) -> list[str]:
         f"{rebuilt.window} window of {window.measure_operations} operations after "
         f"{window.warmup_operations}, seeds {seeds}",
     ]
+    lines += _row_window_notes(rebuilt)
     lines += [f"not run: {name}: {why}" for name, why in rebuilt.lacking.items()]
     return [*lines, *table.notes]
+
+
+def _row_window_notes(rebuilt: RebuiltTable) -> list[str]:
+    """Name the rows with a window of their own; rows of equal windows together."""
+    labels: dict[Window, list[str]] = {}
+    for row in rebuilt.rows:
+        if rebuilt.window in row.row.windows:
+            labels.setdefault(row.row.windows[rebuilt.window], []).append(row.label)
+    return [
+        f"rows {', '.join(names)}: {window.measure_operations} operations after "
+        f"{window.warmup_operations}"
+        for window, names in labels.items()
+    ]
 
 
 def table_sections(rebuilt: RebuiltTable) -> list[Section]:
@@ -328,6 +342,10 @@ def published_table(table: PublishedTable) -> str:
     ]
     for name, window in table.windows.items():
         lines.append(_wrapped(name, _settings(window.parameters())))
+    for row in table.rows:
+        for name, window in row.windows.items():
+            text = f"row {row.label}: {_settings(window.parameters())}"
+            lines.append(_wrapped(name, text))
     lines += ["", *map(_column_text, table.columns), ""]
     lines += [_wrapped("fitted", ", ".join(table.fitted_names()) or "no cell")]
     lines += [_wrapped("note", note) for note in table.notes]

@@ -65,7 +65,7 @@ def cell_of(table: PublishedTable, row: Row, column: str, window: str) -> Cell:
     """Return the configuration of one cell of `table`."""
     spec = table.column(column)
     parameters = table.cell_parameters(row, spec)
-    parameters |= table.windows[window].parameters()
+    parameters |= table.window_of(row, window).parameters()
     return Cell(
         table.workload,
         table.machine_name,

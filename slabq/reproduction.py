@@ -181,7 +181,7 @@ class RebuiltRow:
     def slab_share(self) -> dict[str, float]:
         """Share of CPU time in the published functions, by column; empty if unknown."""
         share = self.table.slab_share
-        return {} if share is None else self._shares(share.functions)
+        return {} if share is None else self._shares(share.own_functions)
 
     @property
     def slab_share_with_waits(self) -> dict[str, float]:
@@ -190,7 +190,7 @@ class RebuiltRow:
         if share is None:
             return {}
         known = self.slab_share
-        found = self._shares([*share.functions, *share.waits])
+        found = self._shares([*share.own_functions, *share.waits])
         return {column: found[column] for column in known}
 
     def _shares(self, functions: Sequence[str]) -> dict[str, float]:
@@ -234,6 +234,10 @@ class RebuiltRow:
         if self.table.slab_share is not None:
             document["slab_share"] = self.slab_share
             document["slab_share_with_waits"] = self.slab_share_with_waits
+        if self.row.windows:
+            document["window"] = {
+                n: w.parameters() for n, w in self.row.windows.items()
+            }
         for name in ("context_switches", "cpu_migrations"):
             if counts := self.counts(name):
                 document[name] = counts
@@ -325,6 +329,8 @@ class RebuiltTable:
             names = self.published.column_names
             document["slab_share"] = {
                 "functions": list(share.functions),
+                "counted": list(share.own_functions),
+                "waits": list(share.waits),
                 "published": dict(zip(names, share.published, strict=True)),
             }
         return document

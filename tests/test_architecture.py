@@ -171,7 +171,7 @@ LAYERS = [
     },
     {"result"},
     {"results"},
-    {"run", "comparison", "reproduction"},
+    {"run", "comparison", "reproduction", "fitted"},
     {"chapters", "explanation", "ablation", "timeline", "validation"},
     {"plot", "report", "reproduce", "reproduce_plot"},
     {"cli_reports"},

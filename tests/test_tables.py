@@ -232,19 +232,32 @@ def test_a_table_runs_on_a_machine_that_slabq_has(table_id):
 @every_table
 def test_a_quick_window_is_smaller_and_keeps_the_population(table_id):
     table = find_table(table_id)
-    full, quick = table.windows["full"], table.windows["quick"]
 
-    assert 0 < quick.warmup_operations < full.warmup_operations
-    assert 0 < quick.measure_operations < full.measure_operations
-    assert not {"groups", "threads", "clients"} & set(quick.parameters())
+    for row in table.rows:
+        full, quick = (table.window_of(row, name) for name in ("full", "quick"))
+        assert 0 < quick.warmup_operations < full.warmup_operations
+        assert 0 < quick.measure_operations < full.measure_operations
+        assert not {"groups", "threads", "clients"} & set(quick.parameters())
+
+
+@every_table
+def test_rows_of_one_configuration_have_one_window(table_id):
+    table = find_table(table_id)
+
+    for name in ("full", "quick"):
+        windows = {}
+        for row in table.rows:
+            key = str(sorted(row.parameters.items()))
+            windows.setdefault(key, set()).add(table.window_of(row, name))
+        assert {len(found) for found in windows.values()} == {1}
 
 
 @every_table
 def test_a_window_ends_before_the_work_does(table_id):
     table = find_table(table_id)
-    window = table.windows["full"]
 
     for row in table.rows:
+        window = table.window_of(row, "full")
         parameters = table.cell_parameters(row, table.columns[0])
         if "loops" in parameters:
             total = parameters["groups"] * 20 * 20 * parameters["loops"]

@@ -218,6 +218,23 @@ def test_each_handling_of_a_packet_costs_one_system_call(placement, handlings):
     assert calls == pytest.approx(handlings, abs=0.02)  # the ends of the run
 
 
+@pytest.mark.parametrize("warmup_operations", [100, 1000])
+def test_switches_are_those_of_the_window(warmup_operations):
+    """A pair on one CPU that takes turns: two switches a transaction, no more."""
+    result = run(
+        "tcp_rr",
+        machine=slabq.Machine(cpus=1),
+        engine="sim",
+        threads=1,
+        transactions=10_000,
+        warmup_operations=warmup_operations,
+        measure_operations=200,
+    )
+
+    assert result.operations == 200
+    assert abs(result.row()["context_switches"] - 2 * 200) <= 2
+
+
 @pytest.mark.parametrize("placement", ["localhost", "client-server"])
 def test_seconds_end_a_run_whatever_transactions_says(placement):
     result = run("tcp_rr", seconds=1, transactions=1, placement=placement)

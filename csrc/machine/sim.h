@@ -98,6 +98,7 @@ struct sq_sim_cpu {
     uint64_t preempt_at_ps; /* a timer, or 0: a task of higher priority waits */
     uint64_t access_count;
     uint64_t last_miss; /* the line; the next one up is on its way already */
+    uint64_t polled_line, polled_until_ps; /* a line that waiters poll, its own so long */
     /* -- constant: the fast path of an access -- */
     char *region;
     uint64_t region_bytes;

@@ -397,12 +397,35 @@ static uint64_t fetch_cost(struct sim_machine *machine, const struct sq_sim_cpu 
     return memory_cost(machine, cpu, line, wait_ps);
 }
 
+/* A store of a lock's holder to the lock's line, which the waiting domains poll: it is
+ * behind their reads of the line, as the next holder is at a hand-over. Then the line
+ * is the holder's until the first of them has come for it. */
+static uint64_t polled_line_wait(const struct sim_machine *machine,
+                                 struct sq_sim_cpu *cpu, uint64_t line,
+                                 enum sim_found found)
+{
+    uint64_t domains;
+    bool is_own = found != FOUND_BEYOND && cpu->polled_line == line &&
+                  cpu->now_ps < cpu->polled_until_ps;
+    if (machine->costs.lock_line_is_polled == 0 || is_own)
+        return 0;
+    domains = sim_held_waiters(cpu, line);
+    if (domains == 0)
+        return 0;
+    cpu->polled_line = line;
+    cpu->polled_until_ps = cpu->now_ps + (uint64_t)machine->costs.hop1_transfer_ps;
+    return domains * (uint64_t)machine->costs.lock_handover_per_waiter_ps;
+}
+
 /* What a store pays on top, for the copies that others hold. A line that comes from
  * beyond the domain is asked for with the right to change it, which is no extra. */
-static uint64_t upgrade_cost(struct sim_machine *machine, const struct sq_sim_cpu *cpu,
-                             uint64_t entry, enum sim_found found, uint64_t *wait_ps)
+static uint64_t upgrade_cost(struct sim_machine *machine, struct sq_sim_cpu *cpu,
+                             uint64_t line, uint64_t entry, enum sim_found found,
+                             uint64_t *wait_ps)
 {
     uint64_t others = entry & SIM_SHARERS_MASK & ~sharer_bit(cpu->core->domain);
+    if (entry & SIM_CONTENDED)
+        *wait_ps += polled_line_wait(machine, cpu, line, found);
     if (found == FOUND_BEYOND)
         return 0;
     if (others != 0 || (entry & SIM_CONTENDED)) {
@@ -500,7 +523,7 @@ void sq_sim_miss(struct sq_sim_cpu *cpu, uint64_t line, enum sim_access access,
     uint64_t wait_ps = 0;
     uint64_t ps = fetch_cost(machine, cpu, line, entry, &found, &wait_ps);
     if (access != SIM_READ)
-        ps += upgrade_cost(machine, cpu, entry, found, &wait_ps);
+        ps += upgrade_cost(machine, cpu, line, entry, found, &wait_ps);
     if (access == SIM_WRITE && ps > cpu->l1_hit_ps)
         ps = sq_max_u64(ps * (uint64_t)machine->costs.store_wait_percent / 100,
                         cpu->l1_hit_ps);

@@ -85,9 +85,11 @@
     X(lock_handover_per_waiter_ps, -1, 0, SIM_PS_MAX,                                  \
       "further, for each domain that "                                                 \
       "waits")                                                                         \
+    X(lock_line_is_polled, 1, 0, 1,                                                    \
+      "1: a holder's store to the line of its lock waits as a hand-over does")         \
     X(lock_is_unfair, 0, 0, 1,                                                         \
-      "1: any waiter may get a lock (test and set, kernels "                           \
-      "before 2.6.25); 0: the one that came first (ticket)")                           \
+      "1: any waiter may get a lock, the first to read its line (test and set, as "    \
+      "under kernels before 2.6.25 always); 0: the one that came first (ticket)")      \
     X(ipi_ps, -1, 0, SIM_PS_MAX, "sending an inter-processor interrupt")               \
     X(idle_exit_ps, -1, 0, SIM_PS_MAX, "an idle CPU, from the interrupt to the task")  \
     X(context_switch_ps, -1, 0, SIM_PS_MAX,                                            \

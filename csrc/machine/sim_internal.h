@@ -68,6 +68,8 @@ void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber);
 /* Continue the earliest CPU. Returns when a tick is due (true), or no CPU can run. */
 bool sim_run_continue(struct sim_machine *machine);
 void sim_run_end(struct sim_machine *machine);
+/* Domains that wait for a lock in this line that the CPU holds. */
+uint64_t sim_held_waiters(const struct sq_sim_cpu *cpu, uint64_t line);
 /* Book `ps` of this CPU's time on one scope. */
 void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps);
 

@@ -104,6 +104,18 @@ static uint32_t lock_waiting_domains(struct sim_machine *machine, const sq_lock 
     return domains;
 }
 
+/* See sim_internal.h. A CPU holds few locks, and seldom one that others wait for. */
+uint64_t sim_held_waiters(const struct sq_sim_cpu *cpu, uint64_t line)
+{
+    for (uint32_t i = 0; i < cpu->base.held_count; i++) {
+        const sq_lock *lock = cpu->held[i];
+        uint64_t offset = (uint64_t)((uintptr_t)lock - (uintptr_t)cpu->region);
+        if (offset / SQ_LINE_SIZE == line && lock->count > 0)
+            return lock_waiting_domains(cpu->sim, lock, cpu);
+    }
+    return 0;
+}
+
 /* The lock's line; nobody comes in between, whatever the mode. */
 static void lock_touch(struct sq_sim_cpu *cpu, const sq_lock *lock,
                        enum sim_access access)
@@ -193,14 +205,16 @@ static void lock_hand_over(struct sq_sim_cpu *cpu, sq_lock *lock)
     const struct sq_sim_costs *costs = &machine->costs;
     uint32_t n = costs->lock_is_unfair ? sq_rng_below(&machine->rng, lock->count) : 0;
     struct sq_sim_cpu *next = lock_take_waiter(machine, lock, n);
+    uint64_t waiting;
     lock->holder = (uint16_t)(next->base.index + 1);
     if (lock->count == 0)
         sim_line_set_contended(machine, lock, false);
     next->now_ps = sq_max_u64(next->now_ps, cpu->now_ps);
     lock_touch(next, lock, SIM_ATOMIC);
-    next->now_ps += (uint64_t)(costs->lock_handover_ps +
-                               costs->lock_handover_per_waiter_ps *
-                                   lock_waiting_domains(machine, lock, next));
+    next->now_ps += (uint64_t)costs->lock_handover_ps;
+    waiting = lock_waiting_domains(machine, lock, next);
+    if (!costs->lock_is_unfair) /* else it is who read the line first */
+        next->now_ps += (uint64_t)costs->lock_handover_per_waiter_ps * waiting;
     sim_unblock(next, next->now_ps);
 }
 

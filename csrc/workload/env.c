@@ -27,15 +27,32 @@ static uint64_t env_now_ns(sq_task *task)
     return sq_now_ns(task->cpu);
 }
 
+/* Switches and migrations since measuring began. */
+static void env_count_switches(const struct env_run *run)
+{
+    struct sq_runner *runner = run->runner;
+    sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
+    runner->context_switches -= run->switches_before;
+    runner->cpu_migrations -= run->migrations_before;
+}
+
 static void env_mark(sq_task *task, bool is_end)
 {
-    struct sq_runner *runner = env_of(task)->runner;
+    struct env_run *run = env_of(task);
+    struct sq_runner *runner = run->runner;
     if (runner->mark != NULL)
         runner->mark(runner, is_end);
     if (is_end)
         runner->end_ns = env_now_ns(task);
     else
         runner->start_ns = env_now_ns(task);
+    if (SQ_TOUCH_IS_REAL) /* other CPUs are counting: what counts is the whole run */
+        return;
+    if (is_end)
+        env_count_switches(run);
+    else
+        sq_sched_count(run->sched, &run->switches_before, &run->migrations_before);
+    run->is_marked_end = is_end;
 }
 
 static void env_start_clock(sq_task *task)
@@ -795,7 +812,8 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
     ops->cpu_leave(cpu);
     if (code == SQ_OK)
         code = sq_sched_run(run->sched, env_tick, run, error);
-    sq_sched_count(run->sched, &runner->context_switches, &runner->cpu_migrations);
+    if (!run->is_marked_end)
+        env_count_switches(run);
     cpu = ops->cpu_enter(runner->machine, 0);
     env_destroy(cpu, run);
     ops->cpu_leave(cpu);

@@ -38,6 +38,9 @@ struct env_run {
     uint64_t syscall_ns;
     uint64_t warmup_operations, measure_operations; /* 0: no window */
     struct sq_memory_policy memory_policy;
+    /* -- who begins and ends the measuring -- */
+    uint64_t switches_before, migrations_before;
+    bool is_marked_end;
     /* -- any CPU -- */
     pthread_mutex_t mutex; /* `blocks`, making of caches; never held across a switch */
     struct env_block *blocks;

@@ -1,32 +1,33 @@
 /*
- * tcp_rr (netperf -t TCP_RR): threads that send a request of a byte and wait for a response
- * of a byte, one transaction at a time each. skb.h says what a packet is.
+ * tcp_rr (netperf -t TCP_RR): threads that send a request of a byte and wait for a
+ * response of a byte, one transaction at a time each. skb.h says what a packet is.
  *
- * localhost       netperf and netserver are tasks of this machine, a pair a thread. Four
- *                 objects are allocated and four freed a transaction: at each end a pair of
+ * localhost       netperf and netserver are tasks of this machine, a pair a thread.
+ * Four objects are allocated and four freed a transaction: at each end a pair of
  *                 sk_buffs and a head, freed by the other end.
  *
- * client-server   this machine is one side, the other is a delay. An interrupt CPU takes
- *                 what arrives: it allocates receive buffers and frees, with the ack they
- *                 bring, what the threads have sent.
+ * client-server   this machine is one side, the other is a delay. An interrupt CPU
+ * takes what arrives: it allocates receive buffers and frees, with the ack they bring,
+ * what the threads have sent.
  *
  *   thread     alloc pair, kmalloc head --wire--> .
  *   interrupt  (after delay_ns) kmalloc 4096, alloc sk_buff; kfree head, free pair
  *   thread     copy; kfree 4096, free sk_buff
  *
- *   So a client's transaction is, beside the pair, one allocation and one free of each of
- *   kmalloc-1024 (the head), kmalloc-4096 (receive_bytes) and the 256 bytes of an sk_buff,
- *   which a SLUB that merges caches calls kmalloc-256. On the server the same, the other
- *   way round. With `ring`, buffers wait their turn in a ring of the device first.
+ *   So a client's transaction is, beside the pair, one allocation and one free of each
+ * of kmalloc-1024 (the head), kmalloc-4096 (receive_bytes) and the 256 bytes of an
+ * sk_buff, which a SLUB that merges caches calls kmalloc-256. On the server the same,
+ * the other way round. With `ring`, buffers wait their turn in a ring of the device
+ * first.
  *
  * Natively a pair that the scheduler has split wakes a thread of the host twice a
- * transaction, which costs more than all else: compare with pin_step 0 (each pair on one
- * CPU) or 1 (the two ends on neighbours).
+ * transaction, which costs more than all else: compare with pin_step 0 (each pair on
+ * one CPU) or 1 (the two ends on neighbours).
  *
  * A thread ends after `transactions`, or after `seconds` unless that is 0. The work of
- * system calls and of the protocol is the machine's syscall_ns, once for each handling of
- * a packet (by who sends it, by the interrupt CPU, by who reads it), and `segment_ns` on
- * top.
+ * system calls and of the protocol is the machine's syscall_ns, once for each handling
+ * of a packet (by who sends it, by the interrupt CPU, by who reads it), and
+ * `segment_ns` on top.
  */
 #include "workload/skb.h"
 
@@ -44,7 +45,8 @@
     X(request_bytes, 1, 1, 65536, "bytes of a request")                                \
     X(response_bytes, 1, 1, 65536, "bytes of a response")                              \
     X(pin_step, -1, -1, 255,                                                           \
-      "-1: tasks run where the scheduler likes; k: thread i on CPU i and its netserver " \
+      "-1: tasks run where the scheduler likes; k: thread i on CPU i and its "         \
+      "netserver "                                                                     \
       "on CPU i + k, or of client-server thread i on CPU i + k")                       \
     X(irq_cpu, 0, -1, 255,                                                             \
       "client-server: the CPU that interrupts go to; -1: each to the sender's")        \
@@ -52,6 +54,8 @@
       "client-server: from sending to the arrival of the other side's packet")         \
     X(receive_bytes, 4096, 128, 65536, "client-server: size of a receive buffer")      \
     X(ring, 0, 0, 4096, "client-server: receive buffers allocated ahead")              \
+    X(receive_node, -1, -1, 15,                                                        \
+      "client-server: node that receive buffers are asked from; -1: none is named")    \
     X(segment_ns, 0, 0, 1000000000, "work on a segment that is not the allocator's")
 
 enum {
@@ -71,8 +75,8 @@ struct rr {
     struct skb_caches *caches;
     sq_barrier *start;
     uint32_t wire_count;
-    struct rr_wire *wires;       /* one an interrupt CPU */
-    uint64_t running_count;      /* threads; atomic */
+    struct rr_wire *wires;  /* one an interrupt CPU */
+    uint64_t running_count; /* threads; atomic */
 };
 
 /* A received packet: lies in the first bytes of its sk_buff. */
@@ -158,8 +162,10 @@ static void rr_netserver(const struct sq_env *env, sq_task *task, void *argument
 static struct rr_received *rr_buffer_alloc(const struct sq_env *env, sq_task *task,
                                            const struct rr *rr)
 {
-    struct rr_received *received = env->alloc(task, rr->caches->head);
-    void *data = env->kmalloc(task, (size_t)rr->values[PARAMETER_receive_bytes]);
+    int32_t node = (int32_t)rr->values[PARAMETER_receive_node];
+    struct rr_received *received = env->alloc_node(task, rr->caches->head, node);
+    void *data =
+        env->kmalloc_node(task, (size_t)rr->values[PARAMETER_receive_bytes], node);
     env->touch_write(task, received, rr->caches->sizes.buff_bytes);
     received->data = data;
     return received;
@@ -182,14 +188,14 @@ static struct rr_received *rr_take_buffer(const struct sq_env *env, sq_task *tas
         struct rr_received *filled = *place;
         *place = received;
         received = filled;
-        wire->ring_next = (wire->ring_next + 1) %
-                          (uint32_t)wire->rr->values[PARAMETER_ring];
+        wire->ring_next =
+            (wire->ring_next + 1) % (uint32_t)wire->rr->values[PARAMETER_ring];
     }
     return received;
 }
 
-/* The other side's packet is here: read its header, free what it acks, and give it to the
- * thread. The frame itself was written by the device. */
+/* The other side's packet is here: read its header, free what it acks, and give it to
+ * the thread. The frame itself was written by the device. */
 static void rr_arrive(const struct sq_env *env, sq_task *task, struct rr_wire *wire,
                       struct rr_packet *packet)
 {
@@ -299,8 +305,7 @@ static void rr_server(const struct sq_env *env, sq_task *task, void *argument)
     for (int64_t n = 0; rr_goes_on(env, task, self->rr, n, &deadline_ns); n++) {
         rr_post(env, task, self, response, false);
         rr_take(env, task, self, (uint32_t)values[PARAMETER_request_bytes]);
-        response =
-            rr_make(env, task, self, (uint32_t)values[PARAMETER_response_bytes]);
+        response = rr_make(env, task, self, (uint32_t)values[PARAMETER_response_bytes]);
         env->progress(task, 1);
     }
     if (response != NULL)
@@ -316,7 +321,8 @@ static int32_t rr_cpu_of(const struct sq_env *env, sq_task *task, const struct r
     int64_t step = rr->values[PARAMETER_pin_step];
     if (step < 0)
         return SQ_ANY_CPU;
-    return (int32_t)((index + (is_stepped ? (uint32_t)step : 0)) % env->cpu_count(task));
+    return (int32_t)((index + (is_stepped ? (uint32_t)step : 0)) %
+                     env->cpu_count(task));
 }
 
 static void rr_spawn_pairs(const struct sq_env *env, sq_task *task, struct rr *rr,
@@ -346,7 +352,8 @@ static void rr_spawn_side(const struct sq_env *env, sq_task *task, struct rr *rr
         wire->ring = env->memory(task, (size_t)rr->values[PARAMETER_ring] *
                                            sizeof(wire->ring[0]));
         env->spawn(task, rr_interrupts, wire,
-                   rr->wire_count > 1 ? (int32_t)i : (int32_t)rr->values[PARAMETER_irq_cpu]);
+                   rr->wire_count > 1 ? (int32_t)i
+                                      : (int32_t)rr->values[PARAMETER_irq_cpu]);
     }
     for (uint32_t i = 0; i < count; i++) {
         threads[i].rr = rr;
@@ -383,7 +390,8 @@ static void *rr_setup(const struct sq_env *env, sq_task *task, const int64_t *va
     rr->running_count = count;
     rr->wire_count = values[PARAMETER_irq_cpu] < 0 ? cpu_count : 1;
     rr->wires = env->memory(task, rr->wire_count * sizeof(rr->wires[0]));
-    rr->start = env->barrier_create(task, count + (is_local ? count : rr->wire_count), true);
+    rr->start =
+        env->barrier_create(task, count + (is_local ? count : rr->wire_count), true);
     if (values[PARAMETER_seconds] == 0)
         env->expect(task, count * (uint64_t)values[PARAMETER_transactions]);
     if (is_local)
@@ -397,7 +405,8 @@ extern const struct sq_workload sq_workload_tcp_rr;
 const struct sq_workload sq_workload_tcp_rr = {
     .abi = SQ_WORKLOAD_ABI,
     .name = "tcp_rr",
-    .help = "netperf TCP_RR: requests and responses over TCP, on one machine or between two",
+    .help = "netperf TCP_RR: requests and responses over TCP, on one machine or "
+            "between two",
     .rate_unit = "transactions/s",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,

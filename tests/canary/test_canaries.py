@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build
 import pytest
+
+import build
 
 pytestmark = [
     # The canaries are a build of their own, without instruments.

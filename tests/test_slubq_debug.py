@@ -130,6 +130,22 @@ def test_a_write_while_an_object_goes_from_slab_to_queue_is_not_lost(allocator):
     assert second not in live
 
 
+def test_objects_without_a_red_zone_end_where_memory_may_end(version):
+    machine = slabq.Machine(cpus=1, node_bytes=4 * MIB)
+    allocator = slabq.Allocator("slub+q", machine=machine, version=version)
+    cache = allocator.create_cache("end", 2048, consistency_checks=True)
+    live = []
+    with pytest.raises(slabq.OutOfMemory):
+        while len(live) < 4096:
+            live.append(cache.alloc())
+
+    for address in live:
+        cache.free(address)
+
+    assert cache.validate() == []
+    assert allocator.reports == []
+
+
 def test_wrong_addresses_are_told_and_refused(allocator):
     one = allocator.create_cache("one", 64, **ALL)
     other = allocator.create_cache("other", 64, **ALL)

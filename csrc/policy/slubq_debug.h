@@ -284,9 +284,11 @@ static bool slubq_check_object(const struct slubq_subject *subject, uint8_t red)
 /* Is the red zone that of an object that nobody has? */
 static bool slubq_looks_idle(const struct slubq_cache *cache, const char *object)
 {
-    uint8_t red = (uint8_t)object[cache->base.object_size];
-    return slubq_has(cache, SQ_CACHE_RED_ZONE) &&
-           (red == SLUBQ_RED_INACTIVE || red == slubq_red_idle(cache));
+    uint8_t red;
+    if (!slubq_has(cache, SQ_CACHE_RED_ZONE))
+        return false; /* what follows may be no memory */
+    red = (uint8_t)object[cache->base.object_size];
+    return red == SLUBQ_RED_INACTIVE || red == slubq_red_idle(cache);
 }
 
 static void slubq_trace(const struct slubq_subject *subject, const char *what)

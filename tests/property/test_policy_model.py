@@ -27,6 +27,8 @@ from scripts import (
     FLAGS,
     NODE_BYTES,
     SIZES,
+    SLAB_DEBUG,
+    SLUB_DEBUG,
     TOPOLOGIES,
     VALUES,
     WEIGHTS,
@@ -100,7 +102,10 @@ class PolicyModel(RuleBasedStateMachine):
     )
     def build(self, data, names, topology, node_bytes, shapes):
         options = data.draw(options_of(self.policy))
-        setup = Setup(self.policy, *topology, node_bytes, options, tuple(shapes))
+        boot_flags = SLAB_DEBUG if self.policy == "slab" else SLUB_DEBUG
+        debug = data.draw(st.sampled_from(["", *boot_flags]))
+        shapes = tuple(shapes)
+        setup = Setup(self.policy, *topology, node_bytes, options, shapes, debug)
         try:
             self.model = Model(setup, self.core)
         except Refused:

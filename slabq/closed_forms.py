@@ -21,6 +21,10 @@ STREAM_LINES = 1000
 WAITERS_MAX = 7
 ROW_LINES = 8
 LINE_BYTES = 64
+# The age of a line in a core's caches wraps after so many others, and a line as old as
+# that is taken for a new one. How many lines are read again stays clear of it.
+AGE_WRAP_LINES = 1 << 19
+OFF_THE_WRAP = 100_003
 UNIT = 4 << 20  # of a node's memory
 PAGE_LISTS_ORDER_MAX = 3
 BLOCK_ORDER_MAX = 10
@@ -361,7 +365,8 @@ class _Cases:
             steps = self._again(count)
             yield self._sums(f"{count} lines again, of {place}", total, steps, 1)
         if llc >= max(l1, l2):
-            yield self._beyond_the_caches(2 * llc)
+            wrap = OFF_THE_WRAP if 2 * llc >= AGE_WRAP_LINES else 0
+            yield self._beyond_the_caches(2 * llc + wrap)
 
     def _again(self, count: int) -> list[Step]:
         return [("again", 0, self.node_of_cpu[0], 0, count)]

@@ -50,6 +50,13 @@ def test_every_primitive_takes_what_the_parameters_say(name, strict):
     assert [form for form in forms if not form.holds] == []
 
 
+def test_a_last_level_cache_as_large_as_a_servers_has_its_forms():
+    """32 MiB: the age of a line wraps on the way through twice as many, twice."""
+    machine = with_cost(find_machine("i7-4790"), llc_lines=1 << 19)
+
+    assert [form for form in closed_forms(machine) if not form.holds] == []
+
+
 def expected_ps(machine: Machine) -> dict[str, int]:
     return {form.case: form.expected_ps for form in closed_forms(machine)}
 

@@ -30,6 +30,10 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
 {
     const struct sq_sched_rules *rules = &queue->sched->rules;
     uint64_t granularity_ps = (uint64_t)rules->sched_wakeup_granularity_us * US_PS;
+    if (queue->cpu->is_idle && rules->sched_idle_poll != 0) {
+        sim_unblock(queue->cpu, waker->now_ps);
+        return;
+    }
     if (queue->cpu->is_idle) {
         sq_sim_charge(waker, waker->costs->ipi_ps);
         sim_unblock(queue->cpu, waker->now_ps + (uint64_t)waker->costs->idle_exit_ps);

@@ -1,8 +1,9 @@
 /*
- * Small cases of sleeping locks, priorities and preemption on the simulated machine, whose
- * times can be worked out by hand. test_rt.py compiles it:
+ * Small cases of sleeping locks, priorities and preemption on the simulated machine,
+ * whose times can be worked out by hand. test_rt.py compiles it:
  *
- *   rt_driver CASE [name=value ...]      values: machine parameters, or count=, work_us=
+ *   rt_driver CASE [name=value ...]      values: machine parameters, or count=,
+ * work_us=
  *
  * Prints one JSON object. Four CPUs behind one cache.
  */

@@ -95,7 +95,7 @@ def test_an_owner_inherits_the_priority_of_its_waiter(driver):
     # The owner (normal) loses its CPU at 50 us to priority 50, which would have it for
     # 200 us; at 80 us priority 99 waits, and the owner does its other 50 us at once.
     assert stamps[middle] == pytest.approx(50, abs=NEAR_US)
-    assert done[high - 0] == pytest.approx(80 + 50, abs=8)
+    assert done[high] == pytest.approx(80 + 50, abs=8)
     assert done[middle] == pytest.approx(250 + 50, abs=8)
     assert found["order"] == [owner, high]
 
@@ -324,8 +324,8 @@ def test_locks_that_do_not_go_together_are_refused(kernel, options, says):
 
 
 def test_a_message_of_a_page_takes_a_head_and_the_shared_info():
-    # net/unix of 5.14: 4096 bytes do not fit a page with the shared info, so they lie in
-    # one of their own; the sk_buff and 320 bytes are all that the allocator sees.
+    # net/unix of 5.14: 4096 bytes do not fit a page with the shared info, so they lie
+    # in one of their own; the sk_buff and 320 bytes are all that the allocator sees.
     row = slabq.run(
         "hackbench",
         policy="slub",
@@ -346,7 +346,9 @@ def test_a_message_of_a_page_takes_a_head_and_the_shared_info():
 
 
 def test_a_message_longer_than_its_pages_is_named():
-    with pytest.raises(ParameterError, match="message_bytes is 4000: accepted are 1 to"):
+    with pytest.raises(
+        ParameterError, match="message_bytes is 4000: accepted are 1 to"
+    ):
         slabq.run(
             "hackbench", policy="slub", machine="i7-4790", message_bytes=4000, groups=1
         )

@@ -2,12 +2,12 @@
  * Sleeping locks on host threads; see rt_mutex.h for what they promise.
  *
  * Who waits marks the lock as waited for under its `wait_lock`, and sleeps on the list
- * there; who lets a marked lock go looks at the list under the same lock. So a wake-up is
- * never lost. A woken task tries again like any other.
+ * there; who lets a marked lock go looks at the list under the same lock. So a wake-up
+ * is never lost. A woken task tries again like any other.
  *
- * A task here leaves its CPU only where it waits, so an owner nearly always runs: whether
- * it does is not asked, the spin is bounded instead. For the same reason no priority needs
- * to be lent; the list is by priority.
+ * A task here leaves its CPU only where it waits, so an owner nearly always runs:
+ * whether it does is not asked, the spin is bounded instead. For the same reason no
+ * priority needs to be lent; the list is by priority.
  */
 #define SQ_MACHINE_NATIVE 1
 #include "machine/sched.h"
@@ -22,10 +22,9 @@ static bool mutex_spin(sq_cpu *cpu, struct sq_rt_mutex *mutex)
     for (uint32_t i = 0; i < SPIN_COUNT; i++) {
         uint32_t expected = NATIVE_MUTEX_FREE;
         if (atomic_load_explicit(&mutex->state, memory_order_relaxed) == expected &&
-            atomic_compare_exchange_strong_explicit(&mutex->state, &expected,
-                                                    NATIVE_MUTEX_HELD,
-                                                    memory_order_acquire,
-                                                    memory_order_relaxed))
+            atomic_compare_exchange_strong_explicit(
+                &mutex->state, &expected, NATIVE_MUTEX_HELD, memory_order_acquire,
+                memory_order_relaxed))
             return true;
         sq_cpu_relax(cpu);
     }
@@ -42,7 +41,8 @@ static void mutex_enqueue(struct sq_rt_mutex *mutex, sq_task *task)
     sq_list_link_tail(&task->link, place);
 }
 
-/* Off the CPU until the lock can be had, then its owner. Returns the CPU of the task. */
+/* Off the CPU until the lock can be had, then its owner. Returns the CPU of the task.
+ */
 static sq_cpu *mutex_sleep(sq_task *task, struct sq_rt_mutex *mutex)
 {
     for (;;) {

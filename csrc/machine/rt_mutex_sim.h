@@ -1,6 +1,6 @@
 /*
- * Sleeping locks on the simulated machine; see rt_mutex.h for what they promise. Part of
- * sched_sim.c.
+ * Sleeping locks on the simulated machine; see rt_mutex.h for what they promise. Part
+ * of sched_sim.c.
  *
  * Everything is on one host thread, and a lock, its waiters and the priorities of tasks
  * change between two events only. The lock of the waiters is there for what it costs:
@@ -136,8 +136,8 @@ static void mutex_forget(sq_cpu *cpu, struct sq_rt_mutex *mutex)
     mutex->free_ps = sq_sim_of(cpu)->now_ps;
 }
 
-/* May a task of this priority take a free lock? The first waiter may; others if they come
- * before it, and normal tasks from each other. */
+/* May a task of this priority take a free lock? The first waiter may; others if they
+ * come before it, and normal tasks from each other. */
 static bool mutex_may_take(const struct sq_rt_mutex *mutex,
                            const struct sim_waiter *waiter, uint32_t priority)
 {
@@ -167,8 +167,8 @@ static bool mutex_try_take(sq_cpu *cpu, struct sq_rt_mutex *mutex,
 
 /* ---- waiting ---- */
 
-/* As the first waiter, spin while `owner` runs. False: it must sleep, since the owner has
- * left its CPU, or another waiter or another task of this CPU comes first. */
+/* As the first waiter, spin while `owner` runs. False: it must sleep, since the owner
+ * has left its CPU, or another waiter or another task of this CPU comes first. */
 static bool mutex_spin(struct sq_sim_cpu *cpu, const struct sq_rt_mutex *mutex,
                        struct sim_waiter *waiter, const sq_task *owner)
 {
@@ -190,8 +190,8 @@ static bool mutex_spin(struct sq_sim_cpu *cpu, const struct sq_rt_mutex *mutex,
     return true;
 }
 
-/* Between two tries: without the waiters' lock, on the CPU or off it. Returns the CPU that
- * the task is then, which has the waiters' lock again. */
+/* Between two tries: without the waiters' lock, on the CPU or off it. Returns the CPU
+ * that the task is then, which has the waiters' lock again. */
 static sq_cpu *mutex_wait(sq_cpu *cpu, struct sq_rt_mutex *mutex,
                           struct sim_waiter *waiter)
 {
@@ -276,8 +276,8 @@ sq_cpu *sq_sim_rt_mutex_acquire(sq_cpu *cpu, struct sq_rt_mutex *mutex)
     return cpu;
 }
 
-/* Call the first waiter. Returns the task if it has to be woken, else NULL. Requires the
- * waiters' lock: without it a waiter may be gone. */
+/* Call the first waiter. Returns the task if it has to be woken, else NULL. Requires
+ * the waiters' lock: without it a waiter may be gone. */
 static sq_task *mutex_call(struct sq_sim_cpu *cpu, const struct sq_rt_mutex *mutex)
 {
     struct sim_waiter *top = mutex_top(mutex);

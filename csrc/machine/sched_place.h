@@ -9,8 +9,8 @@
 
 /* ---- waking ---- */
 
-/* A task of higher priority than the running one waits. Where everything can be preempted
- * that is at once, else at the next call that may block. */
+/* A task of higher priority than the running one waits. Where everything can be
+ * preempted that is at once, else at the next call that may block. */
 static void queue_notify_priority(struct sq_sim_cpu *waker, struct run_queue *queue)
 {
     if (!queue->sched->is_preemptible) {
@@ -30,6 +30,10 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
 {
     const struct sq_sched_rules *rules = &queue->sched->rules;
     uint64_t granularity_ps = (uint64_t)rules->sched_wakeup_granularity_us * US_PS;
+    if (queue->cpu->is_idle && rules->sched_idle_poll != 0) {
+        sim_unblock(queue->cpu, waker->now_ps);
+        return;
+    }
     if (queue->cpu->is_idle) {
         sq_sim_charge(waker, waker->costs->ipi_ps);
         sim_unblock(queue->cpu, waker->now_ps + (uint64_t)waker->costs->idle_exit_ps);
@@ -39,7 +43,8 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
         return;
     if (task->priority > queue->current->priority)
         queue_notify_priority(waker, queue);
-    else if (queue->current->engine.vruntime_ps > task->engine.vruntime_ps + granularity_ps)
+    else if (queue->current->engine.vruntime_ps >
+             task->engine.vruntime_ps + granularity_ps)
         queue->cpu->slice_end_ps = 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * A run queue of the simulated scheduler: the waiting tasks of a CPU as a heap by virtual
- * runtime, and how virtual runtime goes on. Part of sched_sim.c.
+ * A run queue of the simulated scheduler: the waiting tasks of a CPU as a heap by
+ * virtual runtime, and how virtual runtime goes on. Part of sched_sim.c.
  */
 #ifndef SQ_SCHED_QUEUE_H
 #define SQ_SCHED_QUEUE_H
@@ -63,7 +63,7 @@ struct sim_sched {
     struct sq_list tasks; /* sq_task.sched_link */
     uint32_t task_count, task_number, next_cpu, waiting_count;
     bool is_finished;
-    bool is_preemptible; /* by tasks of higher priority, nearly everywhere */
+    bool is_preemptible;   /* by tasks of higher priority, nearly everywhere */
     struct sq_error error; /* code 0: none */
 };
 

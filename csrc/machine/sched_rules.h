@@ -35,6 +35,9 @@
     X(sched_tick_us, 1000, 10, 1000000,                                                \
       "sim: an idle CPU looks so often while tasks "                                   \
       "wait elsewhere")                                                                \
+    X(sched_idle_poll, 0, 0, 1,                                                        \
+      "sim: 1: an idle CPU polls, so that nothing has to be waited for when it has "   \
+      "work, as with a target of 0 in /dev/cpu_dma_latency; 0: parameter idle_exit_ps") \
     X(sched_preempt_rt, -1, -1, 1,                                                     \
       "sim: 1: PREEMPT_RT: a task of higher priority takes the CPU wherever "          \
       "interrupts and preemption are on; 0: at the running task's next call that may " \

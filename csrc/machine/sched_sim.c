@@ -329,8 +329,13 @@ static void idle_wait(struct run_queue *queue)
         sim_block(cpu);
     else
         sim_sleep(cpu, sq_max_u64(until_ps, cpu->now_ps));
-    if (timers_next_ps(queue) <= cpu->now_ps)
-        sq_sim_charge(cpu, cpu->costs->idle_exit_ps); /* the timer's interrupt */
+    if (timers_next_ps(queue) > cpu->now_ps)
+        return;
+    if (sched->rules.sched_idle_poll == 0) /* the timer's interrupt */
+        sq_sim_charge(cpu, cpu->costs->idle_exit_ps);
+    else
+        sq_sim_charge(cpu, cpu->costs->irq_save_ps + cpu->costs->irq_restore_ps +
+                               cpu->costs->wakeup_ps);
 }
 
 /* Has another CPU asked for something that can be done now? */

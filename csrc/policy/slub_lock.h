@@ -1,16 +1,16 @@
 /*
- * The locks of a cache by kernel: what guards a node's lists and what guards a CPU's part.
+ * The locks of a cache by kernel: what guards a node's lists and what guards a CPU's
+ * part.
  *
- *   irq_scope 0    slow paths have interrupts off from end to end (to 5.14): list_lock is
- *                  a spin lock, the CPU's part needs no more
- *   irq_scope 1    interrupts are on but where they must not be (5.15 on):
- *     list_lock    a spin lock taken with interrupts off; with PREEMPT_RT (list_lock_raw
- *                  0) a sleeping lock, interrupts stay on
- *     CPU's part   interrupts off; with PREEMPT_RT (fast_path 2) a local lock
+ *   irq_scope 0    slow paths have interrupts off from end to end (to 5.14): list_lock
+ * is a spin lock, the CPU's part needs no more irq_scope 1    interrupts are on but
+ * where they must not be (5.15 on): list_lock    a spin lock taken with interrupts off;
+ * with PREEMPT_RT (list_lock_raw 0) a sleeping lock, interrupts stay on CPU's part
+ * interrupts off; with PREEMPT_RT (fast_path 2) a local lock
  *
- * Sleeping locks, outermost first: list_lock, local lock. A task that waits for list_lock
- * may go on as another CPU: functions that take it outside a section without migration
- * return the CPU, and their callers go on with that.
+ * Sleeping locks, outermost first: list_lock, local lock. A task that waits for
+ * list_lock may go on as another CPU: functions that take it outside a section without
+ * migration return the CPU, and their callers go on with that.
  */
 #ifndef SLUB_LOCK_H
 #define SLUB_LOCK_H

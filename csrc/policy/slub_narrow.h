@@ -1,11 +1,11 @@
 /*
- * Slow paths that have interrupts on (irq_scope 1: 5.15, and RT's 5.14): the CPU's part is
- * guarded for a few stores at a time, list_lock and the page allocator are entered without
- * that guard. So anything may have changed when the guard is taken again.
+ * Slow paths that have interrupts on (irq_scope 1: 5.15, and RT's 5.14): the CPU's part
+ * is guarded for a few stores at a time, list_lock and the page allocator are entered
+ * without that guard. So anything may have changed when the guard is taken again.
  *
- *   guard: the CPU's free list, what was freed to its slab, its partial list --object--> done
- *     | a slab of another node was taken away: it goes back without the guard
- *     | nothing is there: a slab of the nodes' lists, or new pages, without the guard
+ *   guard: the CPU's free list, what was freed to its slab, its partial list
+ * --object--> done | a slab of another node was taken away: it goes back without the
+ * guard | nothing is there: a slab of the nodes' lists, or new pages, without the guard
  *   guard: the CPU's slab, if it still has none; else that one goes back first
  */
 #ifndef SLUB_NARROW_H
@@ -13,8 +13,8 @@
 
 #include "policy/slub_refill.h"
 
-/* One look at what the CPU has. Its slab goes to `detached` if it is of another node than
- * the one asked for. */
+/* One look at what the CPU has. Its slab goes to `detached` if it is of another node
+ * than the one asked for. */
 static void *slub_narrow_take(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                               struct slub_detached *detached)
 {
@@ -38,8 +38,8 @@ static void *slub_narrow_take(sq_cpu *cpu, struct slub_cache *cache, int32_t nod
     return object;
 }
 
-/* Give the CPU a new slab and return its first object. One that the CPU got meanwhile goes
- * back before. */
+/* Give the CPU a new slab and return its first object. One that the CPU got meanwhile
+ * goes back before. */
 static void *slub_narrow_replace(sq_cpu *cpu, struct slub_cache *cache, int32_t node,
                                  uint32_t flags)
 {

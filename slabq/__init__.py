@@ -33,6 +33,7 @@ from slabq.reproduction import Reproduction
 from slabq.result import Result
 from slabq.results import Results, load
 from slabq.run import replay, run, sweep
+from slabq.sheaf import Sheaf
 from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds
 
@@ -72,6 +73,7 @@ __all__ = [
     "Reproduction",
     "Result",
     "Results",
+    "Sheaf",
     "Sheaves",
     "Slab",
     "Slub",

@@ -12,6 +12,8 @@ from slabq.errors import CorruptionError, ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
 from slabq.memory_policy import MemoryPolicyLike, core_memory_policy
 from slabq.policy import Policy, find_policy
+from slabq.sheaf import COUNT_MAX as PREFILL_MAX
+from slabq.sheaf import Sheaf
 from slabq.sysfs import SysfsAttributes
 
 __all__ = ["Cache", "Leaks", "Place", "geometry"]
@@ -338,6 +340,41 @@ class Cache(SysfsAttributes):
         0
         """
         return self._core.shrink(check_cpu(self._machine, cpu))
+
+    def prefill_sheaf(self, count: int, *, cpu: int = 0) -> Sheaf:
+        """Get a sheaf with objects filled in advance (``kmem_cache_prefill_sheaf``).
+
+        Parameters
+        ----------
+        count : int
+            Objects that it must hold, 1 to 262144. More than the sheaves of the cache
+            have room for, or of a cache without sheaves, make one for this caller.
+        cpu : int, default 0
+            CPU that asks.
+
+        Returns
+        -------
+        Sheaf
+
+        Raises
+        ------
+        OutOfMemory
+            If the machine has not the memory.
+        ParameterError
+            If the policy has no sheaves for callers: ``slub`` and ``sheaves`` have.
+
+        Examples
+        --------
+        >>> import slabq
+        >>> allocator = slabq.Allocator("sheaves", machine=slabq.Machine(cpus=1))
+        >>> cache = allocator.create_cache("maple_node", 256, sheaf_capacity=32)
+        >>> cache.prefill_sheaf(10)
+        Sheaf(32 of 32 objects)
+        """
+        wanted = require_int("count", count, 1, PREFILL_MAX)
+        number = check_cpu(self._machine, cpu)
+        core = self._core.prefill_sheaf(number, wanted)
+        return Sheaf(core, self._machine.cpus, number)
 
     def reap(self, *, cpu: int = 0, with_node: bool = False) -> None:
         """Run one pass of SLAB's periodic reaper on one CPU.

@@ -103,7 +103,7 @@ def policies_command(as_json: bool, defaults: bool) -> None:
 @json_option
 @defaults_option
 def kernels_command(as_json: bool, defaults: bool) -> None:
-    """List the kernel profiles and the policies that have them."""
+    """List the kernel profiles: which policies have each, and what it is there."""
     profiles: dict[str, dict[str, Any]] = {}
     for policy in policy_names():
         for kernel, profile in kernel_profiles(policy).items():
@@ -117,7 +117,14 @@ def kernels_command(as_json: bool, defaults: bool) -> None:
             [{"name": name, "policies": found} for name, found in profiles.items()]
         )
         return
-    _print_list([(kernel, ", ".join(found)) for kernel, found in profiles.items()])
+    width = max(map(len, profiles)) + 2
+    _print_list(
+        [
+            (f"{kernel if policy == next(iter(found)) else '':<{width}}{policy}", about)
+            for kernel, found in profiles.items()
+            for policy, about in ((name, row["about"]) for name, row in found.items())
+        ]
+    )
     for kernel, found in profiles.items() if defaults else ():
         for policy, profile in found.items():
             values = " ".join(f"{k}={v}" for k, v in profile["options"].items())

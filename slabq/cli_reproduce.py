@@ -1,12 +1,10 @@
 """The commands around published tables: tables, show table, reproduce."""
 
 import json
-import multiprocessing
 import os
-import signal
 import textwrap
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import click
 from slabq.checks import require_choice, require_int
 from slabq.cli_options import NUMBER, format_option, json_option, print_table
 from slabq.errors import ParameterError
+from slabq.processes import Processes
 from slabq.published import PublishedTable, find_table, published_tables
 from slabq.table import FORMATS, TEXT_WIDTH
 
@@ -110,22 +109,14 @@ def _executor(jobs: Any) -> Iterator[Executor | None]:
     if count == 1:
         yield None
         return
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts)
+    pool = Processes(count)
     try:
         yield pool
     except BaseException:
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
+        pool.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the first process, which ends this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @click.command("reproduce")

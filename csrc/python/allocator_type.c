@@ -677,5 +677,5 @@ int core_add_allocator(PyObject *module, struct core_state *state)
     if (state->allocator_type == NULL ||
         PyModule_AddType(module, (PyTypeObject *)state->allocator_type) < 0)
         return -1;
-    return core_add_cache(module, state);
+    return core_add_sheaf(module, state) < 0 ? -1 : core_add_cache(module, state);
 }

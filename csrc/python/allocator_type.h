@@ -84,6 +84,10 @@ sq_cache *core_begin_call(PyObject *object);
 /* Methods of Cache (cache_bulk.c). */
 PyObject *core_alloc_bulk(PyObject *object, PyObject *args);
 PyObject *core_free_bulk(PyObject *object, PyObject *args);
+/* A method of Cache, and the type of what it makes (sheaf_type.c). */
+#define CORE_SHEAF_COUNT_MAX (1 << 18)
+PyObject *core_prefill_sheaf(PyObject *object, PyObject *args);
+int core_add_sheaf(PyObject *module, struct core_state *state);
 /* Add the type Cache. */
 int core_add_cache(PyObject *module, struct core_state *state);
 

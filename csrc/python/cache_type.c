@@ -442,6 +442,7 @@ static PyMethodDef cache_methods[] = {
     {"free", cache_free, METH_VARARGS, "(cpu, address)"},
     {"alloc_bulk", core_alloc_bulk, METH_VARARGS, "(cpu, count) -> [address]"},
     {"free_bulk", core_free_bulk, METH_VARARGS, "(cpu, [address])"},
+    {"prefill_sheaf", core_prefill_sheaf, METH_VARARGS, "(cpu, count) -> Sheaf"},
     {"shrink", cache_shrink, METH_O, "(cpu) -> what kmem_cache_shrink returns"},
     {"flush", cache_flush, METH_O, "(cpu): empty this CPU's own part of the cache"},
     {"reap", cache_reap, METH_VARARGS, "(cpu, with_node)"},

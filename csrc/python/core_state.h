@@ -15,7 +15,8 @@ struct core_state {
     PyObject *error, *parameter_error, *trace_format_error, *corruption_error,
         *out_of_memory;
     /* -- heap types of this module; strong references -- */
-    PyObject *machine_type, *sim_machine_type, *allocator_type, *cache_type, *trace_type;
+    PyObject *machine_type, *sim_machine_type, *allocator_type, *cache_type, *sheaf_type,
+        *trace_type;
 };
 
 /* A function in a table of slots, whose members are data pointers by Python's design. */

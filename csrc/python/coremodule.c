@@ -34,7 +34,7 @@ static int core_exec(PyObject *module)
 #define CORE_STATE_OBJECTS(X)                                                          \
     X(error) X(parameter_error) X(trace_format_error) X(corruption_error)              \
     X(out_of_memory) X(machine_type) X(sim_machine_type) X(allocator_type)             \
-    X(cache_type) X(trace_type)
+    X(cache_type) X(sheaf_type) X(trace_type)
 
 static int core_traverse(PyObject *module, visitproc visit, void *arg)
 {

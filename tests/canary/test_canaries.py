@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import build
+import pytest
 
 pytestmark = [
     # The canaries are a build of their own, without instruments.

@@ -241,6 +241,28 @@ class Model:
         addresses = [self.take(self.held[cache], first) for _ in range(count)]
         self.caches[cache].free_bulk(cpu, addresses)
 
+    def prefill(self, cache: int, cpu: int, count: int, number: int) -> None:
+        """Take a sheaf filled in advance, some of its objects, and give it back."""
+        cache, chosen = cache % len(self.caches), self.caches[cache % len(self.caches)]
+        cpu, count = cpu % self.setup.cpus, count + 1
+        if self.setup.policy not in ("slub", "sheaves"):
+            self.require_refused(ParameterError, chosen.prefill_sheaf, cpu, count)
+            return
+        self.counts_calls[self.home[cache]] = False
+        try:
+            sheaf = chosen.prefill_sheaf(cpu, count)
+            if number % 3 == 0:
+                sheaf.refill(cpu, count + number % 50)
+        except OutOfMemory as error:
+            self.note_ran_out(error, self.orders[cache])
+            return
+        require(sheaf.usage()[0] >= count, f"{sheaf.usage()}: {count} were asked for")
+        for _ in range(min(number % (count + 1), LIVE_MAX - len(self.held[cache]))):
+            self.note_object(cache, sheaf.alloc(cpu))
+        self.allocator.check()
+        sheaf.give_back(number % self.setup.cpus)
+        require(sheaf.usage() is None, "a sheaf that was given back is still held")
+
     def kmalloc(self, cpu: int, size: int, node: int, count: int) -> None:
         """Allocate bytes, on a node (-1: any)."""
         cpu = cpu % self.setup.cpus

@@ -123,6 +123,10 @@ class PolicyModel(RuleBasedStateMachine):
     def free_bulk(self, cache, cpu, first, count):
         self.model.free_bulk(cache, cpu, first, count)
 
+    @known(cache=CACHES, cpu=CPUS, count=COUNTS, number=NUMBERS)
+    def prefill(self, cache, cpu, count, number):
+        self.model.prefill(cache, cpu, count, number)
+
     @known(cpu=CPUS, size=st.integers(0, 1 << 22), node=NODES, count=COUNTS)
     def kmalloc(self, cpu, size, node, count):
         self.model.kmalloc(cpu, size, node, count)

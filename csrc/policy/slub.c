@@ -28,14 +28,14 @@
  * asked at the place where it matters. Compared object by object with recordings of
  * 2.6.25, 2.6.35, 4.19, 5.15, 6.1 and 6.18.
  *
- * Departures: the chain of all slabs (slub_node.h) is ours. But for PREEMPT_RT (option
- * irq_scope) slow paths keep interrupts off from end to end, where 3.1 and later turn
- * them on in between and for page allocation. Debug caches under slab_lock take the paths of 4.19; validate goes over
- * all slabs; a slab that failed is kept with the full ones; reports have no stack dump.
- * Caches made at boot are shuffled (freelist_random) from the start, not from its end on.
- * With PREEMPT_RT the page allocator's locks do not sleep. The chance of taking another
- * node's slab is drawn from the run's random numbers, where the kernel reads its cycle
- * counter.
+ * Departures: the chain of all slabs (slub_node.h) is ours. But for PREEMPT_RT
+ * (option irq_scope) slow paths keep interrupts off from end to end, where 3.1 and
+ * later turn them on in between and for page allocation. Debug caches under
+ * slab_lock take the paths of 4.19; validate goes over all slabs; a slab that failed
+ * is kept with the full ones; reports have no stack dump. Caches made at boot are
+ * shuffled (freelist_random) from the start, not from its end on. With PREEMPT_RT
+ * the page allocator's locks do not sleep. The chance of taking another node's slab
+ * is drawn from the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_outside.h"
 #include "policy/slub_validate.h"

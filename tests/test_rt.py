@@ -300,8 +300,16 @@ def test_a_kernel_without_rt_has_no_choice_of_list_lock(value):
 @pytest.mark.parametrize(
     ("kernel", "options", "says"),
     [
-        ("6.1", {"fast_path": 2}, "fast_path is 2 of policy slub with preempt_rt 0"),
-        ("5.14-rt", {"irq_scope": 0}, "irq_scope 0: a sleeping lock is accepted with"),
+        (
+            "6.1",
+            {"fast_path": 2, "irq_scope": 1},
+            "fast_path is 2 of policy slub with preempt_rt 0 and irq_scope 1",
+        ),
+        (
+            "5.14-rt",
+            {"irq_scope": 0},
+            "list_lock_raw is 0 of policy slub with preempt_rt 1 and irq_scope 0",
+        ),
         ("6.1", {"irq_scope": 1, "fast_path": 0}, "irq_scope of policy slub is 1"),
         (
             "5.14-rt",

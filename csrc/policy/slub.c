@@ -16,7 +16,8 @@
  *   free:  the CPU's free list if the object is of its slab; else the object's slab
  *
  * Lock order: slab_lock (to 3.0) -> list_lock -> local lock (RT) -> page allocator;
- * get_partial takes slab_lock inside list_lock by trying. A node's all_lock is innermost and alone.
+ * get_partial takes slab_lock inside list_lock by trying. A node's all_lock is
+ * innermost and alone.
  *
  * Files: slub_geometry.h, slub_slab.h (structures), slub_lock.h, slub_node.h, slub_cpu.h,
  * slub_partial.h, slub_refill.h, slub_narrow.h, slub_paths.h (the paths, from inside out),
@@ -27,14 +28,14 @@
  * asked at the place where it matters. Compared object by object with recordings of
  * 2.6.25, 2.6.35, 4.19, 5.15, 6.1 and 6.18.
  *
- * Departures: the chain of all slabs (slub_node.h) is ours. But for PREEMPT_RT (option
- * irq_scope) slow paths keep interrupts off from end to end, where 3.1 and later turn
- * them on in between and for page allocation. Debug caches under slab_lock take the paths of 4.19; validate goes over
- * all slabs; a slab that failed is kept with the full ones; reports have no stack dump.
- * Caches made at boot are shuffled (freelist_random) from the start, not from its end on.
- * With PREEMPT_RT the page allocator's locks do not sleep. The chance of taking another
- * node's slab is drawn from the run's random numbers, where the kernel reads its
- * cycle counter.
+ * Departures: the chain of all slabs (slub_node.h) is ours. But for PREEMPT_RT
+ * (option irq_scope) slow paths keep interrupts off from end to end, where 3.1 and
+ * later turn them on in between and for page allocation. Debug caches under
+ * slab_lock take the paths of 4.19; validate goes over all slabs; a slab that failed
+ * is kept with the full ones; reports have no stack dump. Caches made at boot are
+ * shuffled (freelist_random) from the start, not from its end on. With PREEMPT_RT
+ * the page allocator's locks do not sleep. The chance of taking another node's slab
+ * is drawn from the run's random numbers, where the kernel reads its cycle counter.
  */
 #include "policy/slub_outside.h"
 #include "policy/slub_validate.h"
@@ -93,19 +94,20 @@ static int slub_geometry(const sq_heap *heap, const struct sq_cache_spec *spec,
 }
 
 /* Options of locks that do not go together: without PREEMPT_RT nothing sleeps, and what
- * sleeps needs the paths that have interrupts on. */
+ * sleeps needs the paths that have interrupts on. A local lock is no lock of its own where
+ * interrupts are off anyhow. */
 static int slub_check_locks(const sq_heap *heap, struct sq_error *error)
 {
     bool is_rt = heap->options.slub.preempt_rt != 0;
     bool is_narrow = heap->options.slub.irq_scope != 0;
     bool is_local = heap->options.slub.fast_path == SLUB_FAST_LOCAL_LOCK;
     bool is_raw = heap->options.slub.list_lock_raw != 0;
-    if ((is_local || !is_raw) && !(is_rt && is_narrow))
+    if (((is_local && is_narrow) || !is_raw) && !(is_rt && is_narrow))
         return sq_error_set(error, SQ_E_PARAMETER,
                             "%s of policy slub with preempt_rt %d and irq_scope %d: a "
                             "sleeping lock is accepted with 1 and 1 only, as in the "
                             "kernel profile 5.14-rt",
-                            is_local ? "fast_path is 2" : "list_lock_raw is 0", is_rt,
+                            is_raw ? "fast_path is 2" : "list_lock_raw is 0", is_rt,
                             is_narrow);
     if (is_narrow && (heap->options.slub.fast_path == SLUB_FAST_IRQ ||
                       heap->options.slub.slab_cmpxchg == 0 ||
@@ -115,7 +117,7 @@ static int slub_check_locks(const sq_heap *heap, struct sq_error *error)
                             "irq_scope of policy slub is 1: accepted with fast_path 1 or "
                             "2, slab_cmpxchg 1, cpu_partial_frozen 1 and "
                             "cpu_partial_zero_drain 0");
-    if (is_local && is_raw && heap->options.slub.slub_cpu_partial != 0 &&
+    if (is_narrow && is_local && is_raw && heap->options.slub.slub_cpu_partial != 0 &&
         heap->options.slub.cpu_partial_unit != SLUB_CPU_PARTIAL_NONE)
         return sq_error_set(error, SQ_E_PARAMETER,
                             "list_lock_raw of policy slub is 1 with slub_cpu_partial 1 "

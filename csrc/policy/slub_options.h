@@ -86,7 +86,8 @@ enum slub_cpu_partial_unit {
     X(explicit_node_new_first, 0, 0, 1,                                                \
       "a call that names a node tries new pages there before other nodes (6.18)")      \
     X(fast_path, 1, 0, 2,                                                              \
-      "0 interrupts off (to 2.6.38), 1 local compare and exchange, 2 local lock (RT)") \
+      "0 interrupts off (to 2.6.38), 1 local compare and exchange, 2 local lock (RT): "   \
+      "no lockless allocation, and interrupts off where irq_scope is 0") \
     X(slab_cmpxchg, 1, 0, 1,                                                           \
       "slabs change by compare and exchange (since 3.1), not under slab_lock")         \
     X(discard_rule, 2, 0, 2,                                                           \

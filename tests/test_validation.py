@@ -92,6 +92,7 @@ WITHOUT_FORM = {
     "llc_lines",
     "bus_snoop_ps",
     "lock_is_unfair",
+    "lock_line_is_polled",
     "ipi_ps",
     "idle_exit_ps",
     "context_switch_ps",

@@ -28,7 +28,8 @@ def test_a_constant_is_fitted_on_one_cell_of_a_table_of_its_machine(value):
     labels = {row.label: row for row in table.rows}
 
     assert table.machine_name == value.machine
-    assert table.workload == value.name
+    # cyclictest's load is hackbench: the same messages, the same constant.
+    assert table.workload == {"cyclictest": "hackbench"}.get(value.name, value.name)
     assert table.is_fitted(labels[value.row], value.column)
     assert [(value.row, value.column)] == list(table.fitted)
 

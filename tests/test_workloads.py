@@ -143,6 +143,33 @@ def test_what_interrupts_do_is_no_context_switch():
     assert 500 <= row["context_switches"] <= 505
 
 
+def migrations(threads: int, **parameters: int | str) -> int:
+    """Of tasks, in 300 transactions a thread on 4 nodes of 4 CPUs."""
+    row = slabq.run(
+        "tcp_rr",
+        policy="slab",
+        engine="sim",
+        machine="opteron-4x4",
+        threads=threads,
+        transactions=300,
+        **parameters,
+    ).row()
+    return int(row["cpu_migrations"])
+
+
+def test_a_waker_that_is_alone_draws_the_task_only_if_the_rule_says_so():
+    # 3 pairs on 6 CPUs, each end the only task of its CPU; the other end's is idle.
+    assert migrations(3) == 0
+    assert migrations(3, sched_wake_low_load=1) > 300
+
+
+def test_a_cpu_is_idle_to_a_waker_until_what_is_queued_runs_if_the_rule_says_so():
+    # The CPU is idle below its interrupts, which wake one thread after the other.
+    assert migrations(8, placement="client-server") > 300
+    # Each thread goes to it once, and stays.
+    assert migrations(8, placement="client-server", sched_idle_if_queued=1) <= 8
+
+
 # SLAB counts the frees of objects that belong to another node than the CPU's, so with a
 # CPU a node this is how many objects another CPU has allocated.
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@
  * The simulated machine's scheduler, X(name, default, minimum, maximum, help). Defaults
  * are those of Linux 2.6.32 to 2.6.35 on 8 CPUs (the kernel multiplies its own by 1 +
  * log2 of the CPUs, here 4); recalled, not looked up, so of low confidence. Other
- * kernels are other values: before 2.6.33 sched_idle_sibling is 0 and sched_wake_idle 1.
- * sched_wake_low_load and sched_idle_if_queued are 1 in those kernels and 0 here, see
- * docs/mechanisms.md.
+ * kernels are other values: before 2.6.33 sched_idle_sibling is 0 and
+ * sched_wake_idle 1. sched_wake_low_load and sched_idle_if_queued are 1 in those
+ * kernels and 0 here, see docs/mechanisms.md.
  */
 #define SQ_SCHED_RULES(X)                                                              \
     X(sched_latency_us, 20000, 1, 10000000,                                            \

@@ -233,6 +233,12 @@ static void late_main(sq_task *task, void *argument)
     sq_rt_mutex_release(task->cpu, mutex);
 }
 
+/* What an interrupt does at 50 us, which takes 20 us. */
+static void interrupt_main(sq_task *task, void *argument)
+{
+    fifo_main(task, (uintptr_t)argument, SQ_TASK_PRIORITY_INTERRUPT, 50, 20);
+}
+
 /* ---- how late a timer is ---- */
 
 static void sleeping_section_main(sq_task *task, void *argument)
@@ -336,6 +342,8 @@ static const struct {
     {"late-plain", 2, {{middle_main, 0}, {plain_main, 0}}},
     {"late-sleeping", 2, {{middle_main, 0}, {sleeping_section_main, 0}}},
     {"late-raw", 2, {{middle_main, 0}, {raw_section_main, 0}}},
+    {"interrupt-plain", 2, {{interrupt_main, 0}, {plain_main, 0}}},
+    {"interrupt-raw", 2, {{interrupt_main, 0}, {raw_section_main, 0}}},
     {"local", 3, {{middle_main, 0}, {local_main, 0}, {local_main, 0}}},
     {"misuse-irq", 1, {{misuse_irq_main, 0}}},
     {"misuse-spin", 1, {{misuse_spin_main, 0}}},

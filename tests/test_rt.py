@@ -169,6 +169,20 @@ def test_without_preemption_a_task_of_priority_waits_for_the_call_to_end(driver)
     assert woke_us >= 100
 
 
+def test_an_interrupt_takes_the_cpu_from_work_without_preemption_too(driver):
+    woke_us, ended_us = play(driver, "interrupt-plain", preempt=0)["stamps_us"][:2]
+
+    # At 50 us. The work of 100 us ends 20 us later for it, and for waking and choosing.
+    assert 0 <= (woke_us - 50) * 1e6 <= SWITCH_PS + 200_000
+    assert 120 <= ended_us < 122
+
+
+def test_with_interrupts_off_an_interrupt_waits(driver):
+    woke_us = play(driver, "interrupt-raw", preempt=0)["stamps_us"][0]
+
+    assert 100 <= woke_us < 101
+
+
 def test_a_case_is_the_same_each_time_and_whatever_compiled_it(driver, tmp_path):
     cases = ["three-wait", "inherits", "owner-preempted", "comes-first", "local"]
     want = [play(driver, case) for case in cases]

@@ -127,6 +127,22 @@ def test_a_transaction_is_four_allocations_and_four_frees(policy, placement, rel
     assert settle(result) == all_of(4 * 600)
 
 
+def test_what_interrupts_do_is_no_context_switch():
+    row = slabq.run(
+        "tcp_rr",
+        policy="slab",
+        engine="sim",
+        machine="opteron-4x4",
+        placement="client-server",
+        threads=1,
+        pin_step=1,
+        transactions=500,
+    ).row()
+
+    # The thread is on CPU 1 and sleeps once a transaction; interrupts are on CPU 0.
+    assert 500 <= row["context_switches"] <= 505
+
+
 # SLAB counts the frees of objects that belong to another node than the CPU's, so with a
 # CPU a node this is how many objects another CPU has allocated.
 @pytest.mark.parametrize(

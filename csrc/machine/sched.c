@@ -134,7 +134,7 @@ void sq_task_next_slice(sq_task *task)
 
 void sq_task_set_priority(sq_task *task, uint32_t priority)
 {
-    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_MAX);
+    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_INTERRUPT);
     task->own_priority = task->priority = priority;
 }
 

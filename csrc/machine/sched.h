@@ -67,7 +67,8 @@ struct sq_sched_config {
     struct sq_sched_rules rules; /* simulated only */
 };
 
-#define SQ_TASK_PRIORITY_MAX 99u
+#define SQ_TASK_PRIORITY_MAX       99u
+#define SQ_TASK_PRIORITY_INTERRUPT 100u /* not a task but the work of interrupts */
 
 struct sq_task {
     sq_cpu *cpu; /* it runs on, or ran on last; first, see sq_task_head */
@@ -80,7 +81,7 @@ struct sq_task {
     uint32_t number; /* counted from 0 in order of creation */
     /* -- the task while it runs, then the scheduler -- */
     struct sq_task_context context; /* while it does not run */
-    uint32_t own_priority; /* SCHED_FIFO's 1 to 99; 0: a normal task */
+    uint32_t own_priority; /* SCHED_FIFO's 1 to 99; 0: normal; 100: an interrupt */
     uint32_t priority;     /* that, or one inherited; simulated only */
     uint32_t calls_left; /* of the slice */
     bool slice_is_over;
@@ -153,7 +154,11 @@ void sq_task_next_slice(sq_task *task);
 /* Sleep until the machine's clock shows `time_ns`. Requires no lock held. */
 void sq_task_sleep_until(sq_task *task, uint64_t time_ns);
 /* SCHED_FIFO of this priority, 1 to 99, or a normal task again (0), from now on: it goes
- * before all of lower priority, and between those of its own in the order they came. */
+ * before all of lower priority, and between those of its own in the order they came.
+ *
+ * SQ_TASK_PRIORITY_INTERRUPT: it stands for what the interrupts of its CPU do. Simulated,
+ * it takes the CPU from every task as soon as that one has interrupts and preemption on,
+ * under every kernel; it is no load that placement looks at, and no context switch. */
 void sq_task_set_priority(sq_task *task, uint32_t priority);
 /* Let tasks of this CPU run whose time has come. */
 void sq_task_look_at_timers(sq_task *task);

@@ -13,7 +13,7 @@
  * preempted that is at once, else at the next call that may block. */
 static void queue_notify_priority(struct sq_sim_cpu *waker, struct run_queue *queue)
 {
-    if (!queue->sched->is_preemptible) {
+    if (!queue->sched->is_preemptible && queue->interrupt_count == 0) {
         queue->cpu->slice_end_ps = 0;
         return;
     }
@@ -62,16 +62,24 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     }
     if (is_woken)
         task_place_woken(queue, task);
+    if (is_woken && task_is_interrupt(task))
+        queue->interrupt_since_ps = waker->now_ps;
     task->cpu = &queue->cpu->base;
     queue_add(queue, task);
     queue_notify(waker, queue, task);
     sq_lock_release(cpu, &queue->lines->lock);
 }
 
-/* Is nothing there to run, and nothing on its way? */
+/* Is nothing there to run, and nothing on its way? What interrupts do is no task, so
+ * the CPU may be idle below them. */
 static bool queue_is_idle(const struct run_queue *queue)
 {
-    return queue->is_idle && queue->count == 0;
+    if (queue->count > queue->interrupt_count &&
+        queue->sched->rules.sched_idle_if_queued == 0)
+        return false;
+    if (queue->current != NULL)
+        return task_is_interrupt(queue->current) && !queue_runs_softirqd(queue);
+    return queue->is_idle;
 }
 
 /* Would the waker's CPU be no more loaded with the task than the one it ran on? */
@@ -82,6 +90,8 @@ static bool wake_is_affine(const struct run_queue *waker, const struct run_queue
     uint32_t there = queue_load(last);
     if (sync && waker->current != NULL)
         here--;
+    if (here <= 1 && waker->sched->rules.sched_wake_low_load != 0)
+        return true;
     /* Half of the imbalance counts, as in the kernel. */
     return 100 * here <= (100 + (IMBALANCE_PERCENT - 100) / 2) * there;
 }

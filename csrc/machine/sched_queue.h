@@ -37,6 +37,7 @@ struct run_queue {
     /* -- waiting tasks, a heap by virtual runtime -- */
     sq_task **heap;
     uint32_t count, capacity, movable_count;
+    uint32_t interrupt_count; /* of them, work of interrupts */
     /* -- tasks that sleep until a time, the first to wake first -- */
     struct sq_list timers; /* sq_task.link */
     /* -- */
@@ -44,6 +45,8 @@ struct run_queue {
     uint64_t min_vruntime_ps;
     bool is_idle;
     bool was_idle; /* since it had a task */
+    bool has_interrupts;
+    uint64_t interrupt_since_ps; /* the work of interrupts goes on */
     uint64_t idle_since_ps, average_idle_ps, balance_at_ps;
     uint64_t switch_count, migration_count;
     struct sq_fiber loop;
@@ -78,6 +81,12 @@ static struct run_queue *queue_of(const sq_task *task)
 }
 
 /* ---- the heap of a queue ---- */
+
+/* Is it no task, but stands for what interrupts do? */
+static bool task_is_interrupt(const sq_task *task)
+{
+    return task->own_priority == SQ_TASK_PRIORITY_INTERRUPT;
+}
 
 static bool task_is_before(const sq_task *a, const sq_task *b)
 {
@@ -148,6 +157,7 @@ static void queue_add(struct run_queue *queue, sq_task *task)
     queue->heap[queue->count++] = task;
     heap_rise(queue->heap, queue->count - 1);
     queue->sched->waiting_count++;
+    queue->interrupt_count += task_is_interrupt(task);
     if (task_is_movable(task))
         queue->movable_count++;
 }
@@ -161,6 +171,7 @@ static sq_task *queue_take(struct run_queue *queue, uint32_t i)
         heap_rise(queue->heap, i);
     }
     queue->sched->waiting_count--;
+    queue->interrupt_count -= task_is_interrupt(task);
     task->engine.is_queued = false;
     if (task_is_movable(task))
         queue->movable_count--;
@@ -179,21 +190,37 @@ static void queue_replace(struct run_queue *queue, const sq_task *task)
 
 /* ---- virtual runtime ---- */
 
-static uint32_t queue_load(const struct run_queue *queue)
+/* Is the work of interrupts done in a task's stead by now, and is that a task as
+ * others? A softirq is handed to ksoftirqd when it has not come to an end after ten
+ * rounds. */
+static bool queue_runs_softirqd(const struct run_queue *queue)
 {
-    return queue->count + (queue->current != NULL);
+    uint64_t limit_ps = (uint64_t)queue->sched->rules.sched_softirq_us * US_PS;
+    return queue->current != NULL && task_is_interrupt(queue->current) &&
+           queue->cpu->now_ps >= queue->interrupt_since_ps + limit_ps;
 }
 
-/* Book what the running task has run until now on it. */
+static uint32_t queue_load(const struct run_queue *queue)
+{
+    uint32_t waiting = queue->count - queue->interrupt_count;
+    if (queue->current == NULL)
+        return waiting;
+    return waiting + (!task_is_interrupt(queue->current) || queue_runs_softirqd(queue));
+}
+
+/* Book what the running task has run until now on it. The work of interrupts has no
+ * virtual runtime. */
 static void queue_update(struct run_queue *queue, uint64_t now_ps)
 {
     sq_task *task = queue->current;
     uint64_t least_ps;
+    if (task != NULL && task_is_interrupt(task))
+        return;
     if (task != NULL && now_ps > task->engine.started_ps) {
         task->engine.vruntime_ps += now_ps - task->engine.started_ps;
         task->engine.started_ps = now_ps;
     }
-    if (task == NULL && queue->count == 0)
+    if ((task == NULL && queue->count == 0) || queue->interrupt_count > 0)
         return;
     least_ps = task != NULL ? task->engine.vruntime_ps : UINT64_MAX;
     if (queue->count > 0)

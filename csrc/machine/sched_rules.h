@@ -23,6 +23,11 @@
       "sim: 1: a woken task may be drawn to the CPU of its waker")                     \
     X(sched_sync_wakeups, 1, 0, 1,                                                     \
       "sim: 1: the waker is taken to sleep soon, so it does not count as load")        \
+    X(sched_wake_low_load, 0, 0, 1,                                                    \
+      "sim: 1: a waker that is alone and about to sleep draws the task (from 2.6.32)") \
+    X(sched_idle_if_queued, 0, 0, 1,                                                   \
+      "sim: 1: a CPU is taken for idle until the task that is queued there runs "      \
+      "(before 3.2)")                                                                  \
     X(sched_wake_idle, 0, 0, 1,                                                        \
       "sim: 1: a woken task goes to an idle CPU of the socket (before 2.6.32)")        \
     X(sched_idle_sibling, 1, 0, 1,                                                     \
@@ -35,9 +40,14 @@
     X(sched_tick_us, 1000, 10, 1000000,                                                \
       "sim: an idle CPU looks so often while tasks "                                   \
       "wait elsewhere")                                                                \
+    X(sched_softirq_us, 10000, 0, 10000000,                                            \
+      "sim: the work of interrupts that has gone on for so long is ksoftirqd's, a "    \
+      "task "                                                                          \
+      "like others where a woken one is put")                                          \
     X(sched_idle_poll, 0, 0, 1,                                                        \
       "sim: 1: an idle CPU polls, so that nothing has to be waited for when it has "   \
-      "work, as with a target of 0 in /dev/cpu_dma_latency; 0: parameter idle_exit_ps") \
+      "work, as with a target of 0 in /dev/cpu_dma_latency; 0: parameter "             \
+      "idle_exit_ps")                                                                  \
     X(sched_preempt_rt, -1, -1, 1,                                                     \
       "sim: 1: PREEMPT_RT: a task of higher priority takes the CPU wherever "          \
       "interrupts and preemption are on; 0: at the running task's next call that may " \

@@ -13,15 +13,22 @@
  * Each CPU has a fiber of its own, the loop, which picks tasks and is idle; a task that
  * leaves its CPU goes to the loop, so a task that is on a queue never runs.
  *
- * With PREEMPT_RT (rule sched_preempt_rt) a task of higher priority takes a CPU wherever
- * its task has interrupts and preemption on and holds no spin lock; timers are looked at
- * in the same places. Equal tasks change at calls that may block there too, as with the
- * lazy preemption of the RT patches.
+ * With PREEMPT_RT (rule sched_preempt_rt) a task of higher priority takes a CPU
+ * wherever its task has interrupts and preemption on and holds no spin lock; timers are
+ * looked at in the same places. Equal tasks change at calls that may block there too,
+ * as with the lazy preemption of the RT patches.
+ *
+ * Work of interrupts (SQ_TASK_PRIORITY_INTERRUPT) is a task here that takes a CPU under
+ * every kernel wherever its task has interrupts and preemption on. It is charged for
+ * being chosen, not for a switch, and it is no load until it has gone on so long that
+ * the kernel would have handed it to ksoftirqd.
  *
  * Departures: no group scheduling; a slice is fixed when it begins; preemption between
- * equals takes effect at a task's next call that may block (a kernel without preemption,
- * at the return from a system call); a task that is preempted inside a call goes on on
- * its CPU; load is the number of runnable tasks at that moment, without history.
+ * equals takes effect at a task's next call that may block (a kernel without
+ * preemption, at the return from a system call); a task that is preempted inside a call
+ * goes on on its CPU; load is the number of runnable tasks at that moment, without
+ * history; the time of interrupts is on no task's account; ksoftirqd does not share its
+ * CPU.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -69,9 +76,22 @@ static uint32_t timers_run(struct run_queue *queue)
         sq_list_unlink(&task->link);
         queue->sched->base.timer_count--;
         task->engine.vruntime_ps = count++; /* the least there is */
+        if (task_is_interrupt(task))
+            queue->interrupt_since_ps = queue->cpu->now_ps;
         queue_enqueue(&queue->cpu->base, queue, task, false);
     }
     return count;
+}
+
+/* When the first interrupt is due, or the end of time. */
+static uint64_t timers_next_interrupt_ps(const struct run_queue *queue)
+{
+    SQ_LIST_EACH_SAFE (link, next, &queue->timers) {
+        const sq_task *task = SQ_LIST_ENTRY(link, sq_task, link);
+        if (task_is_interrupt(task))
+            return task->wake_ns * 1000;
+    }
+    return UINT64_MAX;
 }
 
 /* ---- leaving a CPU ---- */
@@ -125,14 +145,24 @@ static void task_leave_inside(sq_task *task, enum sched_after after)
     sched->base.inside_count--;
 }
 
+/* Does a task wait that takes the CPU from the running one, wherever that is? */
+static bool queue_is_overtaken(const struct run_queue *queue)
+{
+    return queue->count > 0 && queue->heap[0]->priority > queue->current->priority &&
+           (queue->sched->is_preemptible || task_is_interrupt(queue->heap[0]));
+}
+
 /* When this CPU's task is to be looked at again. */
 static void queue_arm(struct run_queue *queue)
 {
     uint64_t *at_ps = &queue->cpu->preempt_at_ps;
-    if (!queue->sched->is_preemptible)
+    bool is_preemptible = queue->sched->is_preemptible || queue->has_interrupts;
+    if (!is_preemptible)
         *at_ps = UINT64_MAX;
-    else if (queue->count > 0 && queue->heap[0]->priority > queue->current->priority)
+    else if (queue_is_overtaken(queue))
         *at_ps = 0; /* queued while the other was chosen */
+    else if (!queue->sched->is_preemptible)
+        *at_ps = sq_min_u64(timers_next_interrupt_ps(queue), SIM_NO_TIMER_PS);
     else
         *at_ps = sq_min_u64(timers_next_ps(queue), SIM_NO_TIMER_PS);
 }
@@ -150,8 +180,8 @@ static void timers_interrupt(struct run_queue *queue)
     cpu->base.preempt_depth--;
 }
 
-/* The clock has come to a timer, or a task of higher priority was queued. Nothing happens
- * while the task may not be preempted: then the next such place is tried. */
+/* The clock has come to a timer, or a task of higher priority was queued. Nothing
+ * happens while the task may not be preempted: then the next such place is tried. */
 void sq_sim_preempt(struct sq_sim_cpu *cpu)
 {
     sq_cpu *base = &cpu->base;
@@ -163,7 +193,7 @@ void sq_sim_preempt(struct sq_sim_cpu *cpu)
     queue = queue_of(task);
     if (timers_next_ps(queue) <= cpu->now_ps)
         timers_interrupt(queue);
-    if (queue->count > 0 && queue->heap[0]->priority > task->priority) {
+    if (queue_is_overtaken(queue)) {
         task->engine.is_preempted = true;
         task_leave_inside(task, SCHED_PREEMPTED);
         task->engine.is_preempted = false;
@@ -207,8 +237,14 @@ void sq_task_sleep_until(sq_task *task, uint64_t time_ns)
 
 void sq_task_set_priority(sq_task *task, uint32_t priority)
 {
-    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_MAX && task->engine.first_held == NULL);
+    struct run_queue *queue = queue_of(task);
+    SQ_ASSERT(priority <= SQ_TASK_PRIORITY_INTERRUPT &&
+              task->engine.first_held == NULL);
     task->own_priority = task->priority = priority;
+    if (task_is_interrupt(task)) {
+        queue->has_interrupts = true;
+        queue->interrupt_since_ps = queue->cpu->now_ps;
+    }
 }
 
 void sq_task_look_at_timers(sq_task *task)
@@ -301,12 +337,12 @@ static sq_task *loop_pick(struct run_queue *queue)
             task = queue_take(queue, 0);
         sq_lock_release(&cpu->base, &queue->lines->lock);
     }
-    if (task != NULL) {
+    if (task != NULL && !task_is_interrupt(task)) {
         /* As perf counts: a task left the CPU, be it for none. */
         queue->switch_count += task != queue->last || queue->was_idle;
         queue->was_idle = false;
     }
-    if (task != NULL && task != queue->last) {
+    if (task != NULL && task != queue->last && !task_is_interrupt(task)) {
         sq_sim_charge(cpu, cpu->costs->context_switch_ps);
         queue->last = task;
     }

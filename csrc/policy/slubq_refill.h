@@ -17,8 +17,7 @@ static struct sq_page *slubq_partial_get(sq_cpu *cpu, struct slubq_node *node)
     if (sq_load_relaxed(cpu, &node->nr_partial) == 0)
         return NULL;
     sq_lock_acquire(cpu, &node->list_lock);
-    SQ_LIST_EACH(link, &node->partial)
-    {
+    SQ_LIST_EACH (link, &node->partial) {
         struct sq_page *page = SQ_LIST_ENTRY(link, struct sq_page, lru);
         sq_touch_read(cpu, page, sizeof(*page));
         if (!sq_lock_try(cpu, &slubq_slab_of(page)->lock))
@@ -89,7 +88,8 @@ static void slubq_refill_by_slab(sq_cpu *cpu, struct slubq_cache *cache, int32_t
             return;
         queue = slubq_queue_of(cpu, cache);
         free = slubq_free_count(cache, page);
-        count = queue->batch - queue->objects;
+        /* An interrupt may have filled the queue while pages were sought. */
+        count = queue->objects < queue->batch ? queue->batch - queue->objects : 0;
         count = count < free ? count : free;
         slubq_map_take(cpu, cache, page, count, &queue->object[queue->objects + count]);
         slubq_debug_move(cache, &queue->object[queue->objects], count, true);

@@ -185,10 +185,11 @@ static void env_set_priority(sq_task *task, uint32_t priority)
 {
     struct sq_error error;
     (void)sq_task_step(task);
-    if (priority > SQ_TASK_PRIORITY_MAX) {
+    if (priority > SQ_TASK_PRIORITY_INTERRUPT) {
         (void)sq_error_set(&error, SQ_E_PARAMETER,
-                           "a priority is %u: accepted are 0 (none) to %u", priority,
-                           SQ_TASK_PRIORITY_MAX);
+                           "a priority is %u: accepted are 0 (none) to %u and, for the "
+                           "work of interrupts, %u",
+                           priority, SQ_TASK_PRIORITY_MAX, SQ_TASK_PRIORITY_INTERRUPT);
         env_fail(task, &error);
     }
     sq_task_set_priority(task, priority);

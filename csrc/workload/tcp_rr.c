@@ -68,7 +68,8 @@ enum {
 static const struct sq_workload_parameter parameters[PARAMETER_COUNT] = {
     PARAMETERS(PARAMETER_ROW)};
 
-#define RR_CLOCK_INTERVAL 16 /* transactions between looks at the clock */
+#define RR_CLOCK_INTERVAL     16  /* transactions between looks at the clock */
+#define RR_PRIORITY_INTERRUPT 100 /* set_priority's, of the work of interrupts */
 
 struct rr {
     int64_t values[PARAMETER_COUNT];
@@ -221,6 +222,7 @@ static void rr_interrupts(const struct sq_env *env, sq_task *task, void *argumen
     const struct rr *rr = wire->rr;
     const struct skb_sizes *sizes = &rr->caches->sizes;
     struct rr_packet *packet;
+    env->set_priority(task, RR_PRIORITY_INTERRUPT);
     for (int64_t i = 0; i < rr->values[PARAMETER_ring]; i++)
         wire->ring[i] = rr_buffer_alloc(env, task, rr);
     (void)env->barrier_wait(task, rr->start);

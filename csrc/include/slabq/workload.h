@@ -185,7 +185,9 @@ struct sq_env {
     /* ---- and some that keep the task on its CPU ---- */
 
     /* SCHED_FIFO of `priority`, 1 to 99, or with 0 a normal task again: the task goes
-     * before all of lower priority; with PREEMPT_RT it takes the CPU from them at once. */
+     * before all of lower priority; with PREEMPT_RT it takes the CPU from them at once.
+     * 100: the work of interrupts, which takes the CPU at once under every kernel and is
+     * no load to the scheduler. */
     void (*set_priority)(sq_task *task, uint32_t priority);
     /* A block of 2^order whole pages from the page allocator, at its CPU, and back. Sockets
      * and pipes keep in such pages what is no object of a cache. */

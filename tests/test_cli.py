@@ -479,7 +479,7 @@ def test_interrupting_the_imports_is_the_same_line_and_status(tmp_path, module):
     path = os.pathsep.join([str(tmp_path), *sys.path])
 
     done = subprocess.run(
-        [sys.executable, "-m", "slabq", "policies"],
+        [sys.executable, "-P", "-m", "slabq", "policies"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
@@ -493,7 +493,7 @@ def test_interrupting_the_imports_is_the_same_line_and_status(tmp_path, module):
 def test_another_program_keeps_its_own_way_with_interrupts():
     words = "import sys, slabq; assert sys.excepthook is sys.__excepthook__"
 
-    subprocess.run([sys.executable, "-c", words], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", words], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -519,7 +519,7 @@ def test_a_trace_is_read_from_standard_input():
 
     for command in (["stat", "-"], ["replay", "-", "-p", "slub", "--cpus", "2"]):
         done = subprocess.run(
-            [sys.executable, "-m", "slabq", *command],
+            [sys.executable, "-P", "-m", "slabq", *command],
             input=packed,
             capture_output=True,
             timeout=60,

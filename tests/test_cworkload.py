@@ -431,6 +431,46 @@ def test_a_run_can_be_stopped_while_all_sleep(write):
         slabq.run(workload, policy="slab", machine=MACHINE, progress=stop)
 
 
+@pytest.mark.parametrize("engine", ["native", "sim"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "env->kfree(task, env->kmalloc(task, 100));",
+        "env->kfree(task, NULL);",
+        "env->touch_write(task, memory, 8);",
+        "env->touch_read(task, memory, 65536);",
+        "env->alloc_bulk(task, cache, 0, NULL);",
+        "(void)env->now_ns(task);",
+        "(void)env->argument(task);",
+        "env->expect(task, 1);",
+        "env->think(task, 0);",
+        "env->yield(task);",
+        "env->progress(task, 0);",
+    ],
+)
+def test_a_task_that_makes_one_call_for_ever_can_be_stopped(write, engine, call):
+    text = source(
+        f"void *memory = env->kmalloc(task, 65536);\nfor (;;) {{ {call} }}",
+    ).replace("values[0]", "1")
+    workload = slabq.compile_workload(write(text))
+
+    def stop(share):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        slabq.run(
+            workload, policy="slub", machine=MACHINE, engine=engine, progress=stop
+        )
+
+
+@pytest.mark.parametrize(
+    "call", ["think(task, UINT64_MAX)", "sleep_until(task, UINT64_MAX / 1000)"]
+)
+def test_a_time_beyond_the_simulated_clock_is_refused(write, call):
+    with pytest.raises(slabq.ParameterError, match=r"simulated clock: accepted are 0"):
+        run(write(source(f"env->{call};")), engine="sim")
+
+
 BULK = """
     void *objects[100];
     for (int64_t i = 0; i < loops; i++) {

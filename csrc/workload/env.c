@@ -12,6 +12,8 @@
 
 #include "workload/env.h"
 
+/* Ten hours; the clock of the simulated machine is good for twenty. */
+#define ENV_TIME_NS_MAX UINT64_C(36000000000000)
 #define ENV_INLINE inline __attribute__((always_inline))
 
 _Static_assert(SQ_WORKLOAD_HWCACHE_ALIGN == SQ_CACHE_HWCACHE_ALIGN, "one set of flags");
@@ -214,6 +216,14 @@ static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t byte
     return memory;
 }
 
+/* A simulated call that does the work of many counts as many, so that the host's clock is
+ * looked at in time. */
+static ENV_INLINE void env_count_work(sq_task *task, size_t calls)
+{
+    if (!SQ_TOUCH_IS_REAL)
+        task->calls_left -= (uint32_t)sq_min_u64(task->calls_left, calls);
+}
+
 /* A node the machine does not have is the workload's mistake, not a crash. */
 static void env_check_node(sq_task *task, int32_t node)
 {
@@ -292,12 +302,15 @@ static void env_kfree(sq_task *task, void *memory)
 {
     if (memory != NULL)
         env_release(task, NULL, memory);
+    else
+        (void)sq_task_step(task);
 }
 
 static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
 {
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
+    env_count_work(task, count);
     if (count == 0)
         return;
     if (sq_alloc_bulk_by_policy(cpu, run->heap, cache, count, &run->memory_policy,
@@ -311,6 +324,7 @@ static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **o
 {
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
+    env_count_work(task, count);
     if (count == 0)
         return;
     run->ops->free_bulk(cpu, cache, count, objects);
@@ -340,6 +354,7 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
     const unsigned char *byte = address;
     uint64_t sum = 0;
     sq_cpu *cpu = sq_task_step(task);
+    env_count_work(task, bytes / SQ_LINE_SIZE);
     sq_scope_enter(cpu, COPY);
     sq_touch_read(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);
@@ -359,6 +374,7 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 static void env_touch_write(sq_task *task, void *address, size_t bytes)
 {
     sq_cpu *cpu = sq_task_step(task);
+    env_count_work(task, bytes / SQ_LINE_SIZE);
     sq_scope_enter(cpu, COPY);
     sq_touch_write(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);
@@ -420,6 +436,7 @@ static bool env_should_stop(sq_task *task)
 
 static void *env_argument(sq_task *task)
 {
+    (void)sq_task_step(task);
     return env_of(task)->runner->workload->argument;
 }
 
@@ -442,9 +459,24 @@ static void env_set_priority(sq_task *task, uint32_t priority)
     sq_task_set_priority(task, priority);
 }
 
+/* The simulated clock has an end, which no run comes near that is not mistaken. */
+static void env_check_time(sq_task *task, const char *call, uint64_t time_ns)
+{
+    struct sq_error error;
+    if (SQ_TOUCH_IS_REAL || time_ns <= ENV_TIME_NS_MAX)
+        return;
+    (void)sq_error_set(&error, SQ_E_PARAMETER,
+                       "%s goes on until %llu ns of the simulated clock: accepted are 0 to "
+                       "%llu",
+                       call, (unsigned long long)time_ns,
+                       (unsigned long long)ENV_TIME_NS_MAX);
+    env_fail(task, &error);
+}
+
 static void env_sleep_until(sq_task *task, uint64_t time_ns)
 {
     (void)sq_task_step_blocking(task);
+    env_check_time(task, "sleep_until", time_ns);
     sq_task_sleep_until(task, time_ns);
 }
 
@@ -499,6 +531,7 @@ static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
+    env_check_time(task, "think", ns > ENV_TIME_NS_MAX ? ns : start_ns + ns);
     sq_charge_ns(sq_task_step(task), ns);
     do
         sq_cpu_poll(sq_task_step_blocking(task));
@@ -556,6 +589,7 @@ static void env_progress(sq_task *task, uint64_t operations)
 
 static void env_expect(sq_task *task, uint64_t operations)
 {
+    (void)sq_task_step(task);
     __atomic_store_n(&env_of(task)->runner->operations_expected, operations,
                      __ATOMIC_RELAXED);
 }

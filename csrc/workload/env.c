@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "workload/env.h"
+#include "workload/wrong_free.h"
 
 /* Ten hours; the clock of the simulated machine is good for twenty. */
 #define ENV_TIME_NS_MAX UINT64_C(36000000000000)
@@ -81,6 +82,8 @@ static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
 static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
+    if (message == NULL)
+        message = "fail was called without a message";
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
                        "workload %.60s: %.300s", env_of(task)->runner->workload->name,
                        message);
@@ -213,6 +216,8 @@ static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t byte
     if (memory == NULL)
         env_no_memory(task, cache, bytes, node);
     own->allocations++;
+    if (!SQ_TOUCH_IS_REAL)
+        wrong_free_note(run, memory);
     return memory;
 }
 
@@ -286,6 +291,8 @@ static ENV_INLINE void env_release(sq_task *task, sq_cache *cache, void *memory)
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    if (__builtin_expect(run->checks_frees, 0))
+        wrong_free_check(task, cache, memory);
     if (--own->free_countdown == 0)
         env_give_back_timed(task, cpu, cache, memory);
     else
@@ -318,6 +325,8 @@ static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **
                                 objects) != count)
         env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
     run->cpus[cpu->index].allocations += count;
+    for (size_t i = 0; !SQ_TOUCH_IS_REAL && i < count; i++)
+        wrong_free_note(run, objects[i]);
 }
 
 static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
@@ -327,6 +336,8 @@ static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **o
     env_count_work(task, count);
     if (count == 0)
         return;
+    for (size_t i = 0; run->checks_frees && i < count; i++)
+        wrong_free_check(task, cache, objects[i]);
     run->ops->free_bulk(cpu, cache, count, objects);
     run->cpus[task->cpu->index].frees += count;
 }
@@ -346,6 +357,8 @@ static void *env_pages_alloc(sq_task *task, uint32_t order)
 static void env_pages_free(sq_task *task, void *pages)
 {
     sq_cpu *cpu = sq_task_step(task);
+    if (env_of(task)->checks_frees)
+        wrong_free_check_pages(task, pages);
     sq_pages_free(cpu, sq_page_of_address(cpu->machine, pages));
 }
 
@@ -627,6 +640,8 @@ static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
     struct env_child *child = env_memory(task, sizeof(*child));
     uint32_t cpu_count = own->machine->topology.cpu_count;
     struct sq_error error;
+    if (main == NULL)
+        env_fail_message(task, "a task is spawned without a function");
     child->main = main;
     child->argument = argument;
     if (cpu < SQ_ANY_CPU || cpu >= (int32_t)cpu_count) {
@@ -792,8 +807,10 @@ static struct env_run *env_create(struct sq_runner *runner)
         sq_lock_init(&run->buckets[i].lock, SQ_LOCK_WAIT);
         sq_wait_queue_init(&run->buckets[i].sleepers);
     }
+    wrong_free_init(run);
     run->sched = sq_sched_create(runner->machine, &config);
     if (run->sched == NULL) {
+        wrong_free_destroy(run);
         sq_shared_free(runner->machine, run, sizeof(*run));
         return NULL;
     }
@@ -811,6 +828,7 @@ static void env_destroy(sq_cpu *cpu, struct env_run *run)
         run->blocks = block->next;
         sq_shared_free(cpu->machine, block, block->bytes);
     }
+    wrong_free_destroy(run);
     (void)pthread_mutex_destroy(&run->mutex);
     sq_shared_free(cpu->machine, run, sizeof(*run));
 }

@@ -139,6 +139,14 @@ def test_a_binary_script_is_told_by_name(slabq_command, tmp_path):
         ("cache c 64 0 -\nstep \0", "script line 2: it has a NUL"),
         ("cache c 64 0 -\nf 0 0 0", "script line 2: the id is 0: there is none yet"),
         (
+            f"cache c 64 0 -\na 0 0 3\nf 0 0 0-{1 << 62}",
+            f"script line 3: the id is {1 << 62}: accepted are 0 to 2",
+        ),
+        (
+            f"cache c 64 0 -\na 0 0 3\nfb 0 0 -{1 << 62}-2",
+            f"script line 3: the id is -{1 << 62}: accepted are 0 to 2",
+        ),
+        (
             "cache c 64 0 -\nsa 0 0 0",
             "script line 2: the sheaf is 0: there is none yet",
         ),

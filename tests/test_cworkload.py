@@ -431,6 +431,114 @@ def test_a_run_can_be_stopped_while_all_sleep(write):
         slabq.run(workload, policy="slab", machine=MACHINE, progress=stop)
 
 
+@pytest.mark.parametrize("engine", ["native", "sim"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "env->kfree(task, env->kmalloc(task, 100));",
+        "env->kfree(task, NULL);",
+        "env->touch_write(task, memory, 8);",
+        "env->touch_read(task, memory, 65536);",
+        "env->alloc_bulk(task, cache, 0, NULL);",
+        "(void)env->now_ns(task);",
+        "(void)env->argument(task);",
+        "env->expect(task, 1);",
+        "env->think(task, 0);",
+        "env->yield(task);",
+        "env->progress(task, 0);",
+    ],
+)
+def test_a_task_that_makes_one_call_for_ever_can_be_stopped(write, engine, call):
+    text = source(
+        f"void *memory = env->kmalloc(task, 65536);\nfor (;;) {{ {call} }}",
+    ).replace("values[0]", "1")
+    workload = slabq.compile_workload(write(text))
+
+    def stop(share):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        slabq.run(
+            workload, policy="slub", machine=MACHINE, engine=engine, progress=stop
+        )
+
+
+@pytest.mark.parametrize(
+    "call", ["think(task, UINT64_MAX)", "sleep_until(task, UINT64_MAX / 1000)"]
+)
+def test_a_time_beyond_the_simulated_clock_is_refused(write, call):
+    with pytest.raises(slabq.ParameterError, match=r"simulated clock: accepted are 0"):
+        run(write(source(f"env->{call};")), engine="sim")
+
+
+WRONG_FREES = [
+    ("env->free(task, cache, NULL);", "is no object of it"),
+    ("env->free(task, cache, object + 8);", "is no object of it"),
+    ("env->free(task, other, object);", "is no object of it"),
+    ("env->free(task, cache, outside);", "is no object of it"),
+    ("env->free_bulk(task, cache, 1, (void *[]){outside});", "is no object of it"),
+    ("env->kfree(task, outside);", "is nothing that kmalloc gave"),
+    ("env->kfree(task, (void *)1);", "is nothing that kmalloc gave"),
+    ("env->kfree(task, pages);", "is nothing that kmalloc gave"),
+    ("env->pages_free(task, NULL);", "is no block of pages"),
+    ("env->pages_free(task, object);", "is no block of pages"),
+    ("env->pages_free(task, (char *)pages + 4096);", "is no block of pages"),
+]
+SECOND_FREES = [
+    ("for (;;) env->free(task, cache, object);", "is free already"),
+    ("env->free_bulk(task, cache, 2, (void *[]){object, object});", "is free already"),
+    ("char *m = env->kmalloc(task, 99); for (;;) env->kfree(task, m);", "free already"),
+]
+MISUSE = [
+    (engine, policy, *case)
+    for engine in ("sim", "native")
+    for policy in POLICIES
+    for case in WRONG_FREES + (SECOND_FREES if engine == "sim" else [])
+]
+
+
+@pytest.mark.parametrize(("engine", "policy", "call", "message"), MISUSE)
+def test_a_wrong_free_ends_the_run_with_the_address(
+    write, engine, policy, call, message
+):
+    text = source(
+        """
+        static char outside[64];
+        sq_cache *other = env->cache_create(task, "other", 200, 0, 0);
+        char *object = env->alloc(task, cache);
+        void *pages = env->pages_alloc(task, 1);
+        (void)outside, (void)other, (void)object, (void)pages;
+        """
+        + call
+    )
+    with pytest.raises(slabq.CorruptionError, match=message):
+        run(write(text), policy=policy, engine=engine)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_may_be_freed_is_freed(write, policy):
+    text = source(
+        """
+        void *objects[8];
+        for (size_t bytes = 1; bytes < 4 << 20; bytes *= 2)
+            env->kfree(task, env->kmalloc(task, bytes));
+        for (int i = 0; i < 4; i++) {
+            env->alloc_bulk(task, cache, 8, objects);
+            env->free(task, cache, objects[7]);
+            env->free_bulk(task, cache, 7, objects);
+        }
+        env->pages_free(task, env->pages_alloc(task, 3));
+        """
+    )
+    for engine in ("sim", "native"):
+        assert run(write(text), policy=policy, engine=engine).operations == 0
+
+
+def test_a_task_without_a_function_is_refused(write):
+    with pytest.raises(slabq.Error, match="a task is spawned without a function"):
+        run(write(source("env->spawn(task, NULL, NULL, SQ_ANY_CPU);")))
+
+
 BULK = """
     void *objects[100];
     for (int64_t i = 0; i < loops; i++) {

@@ -212,6 +212,12 @@ int script_next_id(struct script *script, int64_t *id, int64_t *last, bool *in_r
         *last = strtoll(second, &end, 10);
         if (end == second)
             return script_fail(script, SQ_E_PARAMETER, "a range of ids is like 5-9");
+        for (uint32_t i = 0; i < 2; i++) { /* no range longer than all there are */
+            int64_t edge = i == 0 ? *id : *last;
+            if (edge < 0 || (uint64_t)edge >= script->object_count)
+                return script_bad_number(script, "the id", edge,
+                                         (int64_t)script->object_count - 1);
+        }
         *in_range = true;
     }
     script->rest = end;

@@ -40,6 +40,8 @@
 
 #include "machine/sched_place.h"
 
+#define SCHED_HOST_CALLS 4096u /* of a task between two looks at the host's clock */
+
 /* Is the run over, and every task out of the call it was in? */
 static bool sched_is_over(const struct sim_sched *sched)
 {
@@ -222,11 +224,12 @@ _Noreturn void sq_task_abandon(sq_task *task)
     abort(); /* an abandoned task was continued */
 }
 
-/* Slices are by the clock here. */
+/* Slices are by the clock here. Calls are counted for the host: a task whose calls take
+ * little or no simulated time may never come to another place where it can be stopped. */
 void sq_task_next_slice(sq_task *task)
 {
-    task->calls_left = UINT32_MAX;
-    sq_cpu_poll(task->cpu);
+    task->calls_left = SCHED_HOST_CALLS;
+    sim_look_at_host(sq_sim_of(task->cpu));
 }
 
 void sq_task_sleep_until(sq_task *task, uint64_t time_ns)
@@ -450,7 +453,7 @@ int sq_task_create(sq_cpu *cpu, sq_sched *base, sq_task_function *function,
     task->function = function;
     task->argument = argument;
     task->is_pinned = is_pinned;
-    task->calls_left = UINT32_MAX;
+    task->calls_left = SCHED_HOST_CALLS;
     sq_list_init(&task->link);
     code = sq_fiber_create(&sched->stacks, &task->fiber, task_main, task, error);
     if (code != SQ_OK) {

@@ -119,14 +119,14 @@ static uint64_t host_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Every so many switches, look at the host's clock; go back to its thread for a tick.
- */
-static void sim_maybe_tick(struct sim_machine *machine, struct sq_sim_cpu *cpu)
+/* If it is time by the host's clock, go back to its thread for a tick. This CPU goes on
+ * afterwards whatever the clocks of others are, so a tick changes nothing of the run. */
+void sim_look_at_host(struct sq_sim_cpu *cpu)
 {
-    if (++machine->order_count % 4096 != 0 || host_now_ns() < machine->tick_at_ns)
+    struct sim_machine *machine = cpu->sim;
+    if (host_now_ns() < machine->tick_at_ns)
         return;
-    queue_push(machine, sim_key(cpu));
-    machine->current = NULL;
+    machine->ticking = cpu;
     sq_fiber_switch(cpu->running, machine->main_fiber);
 }
 
@@ -136,7 +136,8 @@ void sq_sim_order(struct sq_sim_cpu *cpu)
     struct sim_machine *machine = cpu->sim;
     if (!machine->is_running)
         return;
-    sim_maybe_tick(machine, cpu);
+    if (++machine->order_count % 4096 == 0)
+        sim_look_at_host(cpu);
     if (machine->queued_count > 0 && machine->queue[0] < sim_key(cpu)) {
         struct sq_sim_cpu *next = &machine->cpus[machine->queue[0] & 0xFF];
         machine->queue[0] = sim_key(cpu);
@@ -225,14 +226,17 @@ void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber)
 
 bool sim_run_continue(struct sim_machine *machine)
 {
-    struct sq_sim_cpu *next;
-    if (machine->queued_count == 0)
+    struct sq_sim_cpu *next = machine->ticking;
+    if (next == NULL && machine->queued_count == 0)
         return false;
     machine->tick_at_ns = host_now_ns() + TICK_NS;
-    next = queue_pop(machine);
-    sim_become(machine, next);
+    if (next == NULL) {
+        next = queue_pop(machine);
+        sim_become(machine, next);
+    }
+    machine->ticking = NULL;
     sq_fiber_switch(machine->main_fiber, next->running);
-    return machine->queued_count > 0;
+    return machine->ticking != NULL || machine->queued_count > 0;
 }
 
 void sim_run_end(struct sim_machine *machine)

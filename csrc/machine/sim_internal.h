@@ -44,6 +44,7 @@ struct sim_machine {
     bool request_is_done;
     uint32_t order_count;
     uint64_t tick_at_ns; /* of the host's clock */
+    struct sq_sim_cpu *ticking; /* goes on after the tick that is due; or NULL */
 };
 
 static inline struct sim_machine *sim_of(const sq_machine *machine)
@@ -67,6 +68,7 @@ void sim_kick_spinner(struct sq_sim_cpu *cpu, uint64_t at_ps);
 void sim_run_begin(struct sim_machine *machine, struct sq_fiber *main_fiber);
 /* Continue the earliest CPU. Returns when a tick is due (true), or no CPU can run. */
 bool sim_run_continue(struct sim_machine *machine);
+void sim_look_at_host(struct sq_sim_cpu *cpu);
 void sim_run_end(struct sim_machine *machine);
 /* Domains that wait for a lock in this line that the CPU holds. */
 uint64_t sim_held_waiters(const struct sq_sim_cpu *cpu, uint64_t line);

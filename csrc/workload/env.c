@@ -11,7 +11,10 @@
 #include <string.h>
 
 #include "workload/env.h"
+#include "workload/wrong_free.h"
 
+/* Ten hours; the clock of the simulated machine is good for twenty. */
+#define ENV_TIME_NS_MAX UINT64_C(36000000000000)
 #define ENV_INLINE inline __attribute__((always_inline))
 
 _Static_assert(SQ_WORKLOAD_HWCACHE_ALIGN == SQ_CACHE_HWCACHE_ALIGN, "one set of flags");
@@ -79,6 +82,8 @@ static _Noreturn void env_fail(sq_task *task, const struct sq_error *error)
 static void env_fail_message(sq_task *task, const char *message)
 {
     struct sq_error error;
+    if (message == NULL)
+        message = "fail was called without a message";
     (void)sq_error_set(&error, task->number == 0 ? SQ_E_PARAMETER : SQ_E_SYSTEM,
                        "workload %.60s: %.300s", env_of(task)->runner->workload->name,
                        message);
@@ -172,6 +177,7 @@ static bool env_should_stop(sq_task *task)
 
 static void *env_argument(sq_task *task)
 {
+    (void)sq_task_step(task);
     return env_of(task)->runner->workload->argument;
 }
 
@@ -195,9 +201,24 @@ static void env_set_priority(sq_task *task, uint32_t priority)
     sq_task_set_priority(task, priority);
 }
 
+/* The simulated clock has an end, which no run comes near that is not mistaken. */
+static void env_check_time(sq_task *task, const char *call, uint64_t time_ns)
+{
+    struct sq_error error;
+    if (SQ_TOUCH_IS_REAL || time_ns <= ENV_TIME_NS_MAX)
+        return;
+    (void)sq_error_set(&error, SQ_E_PARAMETER,
+                       "%s goes on until %llu ns of the simulated clock: accepted are 0 to "
+                       "%llu",
+                       call, (unsigned long long)time_ns,
+                       (unsigned long long)ENV_TIME_NS_MAX);
+    env_fail(task, &error);
+}
+
 static void env_sleep_until(sq_task *task, uint64_t time_ns)
 {
     (void)sq_task_step_blocking(task);
+    env_check_time(task, "sleep_until", time_ns);
     sq_task_sleep_until(task, time_ns);
 }
 
@@ -252,6 +273,7 @@ static void env_latency(sq_task *task, uint32_t path, uint64_t ns)
 static void env_think(sq_task *task, uint64_t ns)
 {
     uint64_t start_ns = env_now_ns(task);
+    env_check_time(task, "think", ns > ENV_TIME_NS_MAX ? ns : start_ns + ns);
     sq_charge_ns(sq_task_step(task), ns);
     do
         sq_cpu_poll(sq_task_step_blocking(task));
@@ -309,6 +331,7 @@ static void env_progress(sq_task *task, uint64_t operations)
 
 static void env_expect(sq_task *task, uint64_t operations)
 {
+    (void)sq_task_step(task);
     __atomic_store_n(&env_of(task)->runner->operations_expected, operations,
                      __ATOMIC_RELAXED);
 }
@@ -346,6 +369,8 @@ static void env_spawn(sq_task *task, sq_workload_main *main, void *argument,
     struct env_child *child = env_memory(task, sizeof(*child));
     uint32_t cpu_count = own->machine->topology.cpu_count;
     struct sq_error error;
+    if (main == NULL)
+        env_fail_message(task, "a task is spawned without a function");
     child->main = main;
     child->argument = argument;
     if (cpu < SQ_ANY_CPU || cpu >= (int32_t)cpu_count) {
@@ -511,8 +536,10 @@ static struct env_run *env_create(struct sq_runner *runner)
         sq_lock_init(&run->buckets[i].lock, SQ_LOCK_WAIT);
         sq_wait_queue_init(&run->buckets[i].sleepers);
     }
+    wrong_free_init(run);
     run->sched = sq_sched_create(runner->machine, &config);
     if (run->sched == NULL) {
+        wrong_free_destroy(run);
         sq_shared_free(runner->machine, run, sizeof(*run));
         return NULL;
     }
@@ -530,6 +557,7 @@ static void env_destroy(sq_cpu *cpu, struct env_run *run)
         run->blocks = block->next;
         sq_shared_free(cpu->machine, block, block->bytes);
     }
+    wrong_free_destroy(run);
     (void)pthread_mutex_destroy(&run->mutex);
     sq_shared_free(cpu->machine, run, sizeof(*run));
 }

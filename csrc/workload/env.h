@@ -38,6 +38,8 @@ struct env_run {
     uint64_t syscall_ns;
     uint64_t warmup_operations, measure_operations; /* 0: no window */
     struct sq_memory_policy memory_policy;
+    bool checks_frees; /* wrong_free.h */
+    uint8_t *live;     /* a bit for each place where an object may begin, or NULL */
     /* -- who begins and ends the measuring -- */
     uint64_t switches_before, migrations_before;
     bool is_marked_end;

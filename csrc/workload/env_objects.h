@@ -81,7 +81,17 @@ static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t byte
     if (memory == NULL)
         env_no_memory(task, cache, bytes, node);
     own->allocations++;
+    if (!SQ_TOUCH_IS_REAL)
+        wrong_free_note(run, memory);
     return memory;
+}
+
+/* A simulated call that does the work of many counts as many, so that the host's clock
+ * is looked at in time. */
+static ENV_INLINE void env_count_work(sq_task *task, size_t calls)
+{
+    if (!SQ_TOUCH_IS_REAL)
+        task->calls_left -= (uint32_t)sq_min_u64(task->calls_left, calls);
 }
 
 /* A node the machine does not have is the workload's mistake, not a crash. */
@@ -146,6 +156,8 @@ static ENV_INLINE void env_release(sq_task *task, sq_cache *cache, void *memory)
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
+    if (__builtin_expect(run->checks_frees, 0))
+        wrong_free_check(task, cache, memory);
     if (--own->free_countdown == 0)
         env_give_back_timed(task, cpu, cache, memory);
     else
@@ -162,12 +174,15 @@ static void env_kfree(sq_task *task, void *memory)
 {
     if (memory != NULL)
         env_release(task, NULL, memory);
+    else
+        (void)sq_task_step(task);
 }
 
 static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
 {
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
+    env_count_work(task, count);
     if (count == 0)
         return;
     if (sq_alloc_bulk_by_policy(cpu, run->heap, cache, count, &run->memory_policy,
@@ -175,14 +190,19 @@ static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **
                                 objects) != count)
         env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
     run->cpus[cpu->index].allocations += count;
+    for (size_t i = 0; !SQ_TOUCH_IS_REAL && i < count; i++)
+        wrong_free_note(run, objects[i]);
 }
 
 static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
 {
     sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
+    env_count_work(task, count);
     if (count == 0)
         return;
+    for (size_t i = 0; run->checks_frees && i < count; i++)
+        wrong_free_check(task, cache, objects[i]);
     run->ops->free_bulk(cpu, cache, count, objects);
     run->cpus[task->cpu->index].frees += count;
 }
@@ -202,6 +222,8 @@ static void *env_pages_alloc(sq_task *task, uint32_t order)
 static void env_pages_free(sq_task *task, void *pages)
 {
     sq_cpu *cpu = sq_task_step(task);
+    if (env_of(task)->checks_frees)
+        wrong_free_check_pages(task, pages);
     sq_pages_free(cpu, sq_page_of_address(cpu->machine, pages));
 }
 
@@ -210,6 +232,7 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
     const unsigned char *byte = address;
     uint64_t sum = 0;
     sq_cpu *cpu = sq_task_step(task);
+    env_count_work(task, bytes / SQ_LINE_SIZE);
     sq_scope_enter(cpu, COPY);
     sq_touch_read(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);
@@ -229,6 +252,7 @@ static void env_touch_read(sq_task *task, const void *address, size_t bytes)
 static void env_touch_write(sq_task *task, void *address, size_t bytes)
 {
     sq_cpu *cpu = sq_task_step(task);
+    env_count_work(task, bytes / SQ_LINE_SIZE);
     sq_scope_enter(cpu, COPY);
     sq_touch_write(cpu, address, bytes);
     sq_scope_leave(cpu, COPY);

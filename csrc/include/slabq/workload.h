@@ -41,6 +41,8 @@
  *     returns. So what must be given back comes from env->memory, and is, by the run.
  *   - Task stacks are small (64 KiB). Tasks keep nothing in thread-local storage across
  *     a call that may block (errno included), and do not block in the host.
+ *   - What is freed was handed out, once. An address that was not ends the run with a
+ *     message; a second free does so on the simulated machine, so run there first.
  *   - A loop without any call of the environment cannot be stopped.
  */
 #ifndef SLABQ_WORKLOAD_H

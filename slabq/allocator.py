@@ -23,7 +23,7 @@ from slabq.cache import (
     flag_bits,
 )
 from slabq.cache_record import CacheRecord, summarize_cache
-from slabq.checks import check_debug, require_int, shown
+from slabq.checks import check_debug, require_bytes, require_int, shown
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -430,7 +430,7 @@ class Allocator(AllocatorControl):
         >>> allocator = Allocator("slub", machine=Machine(cpus=1))
         >>> allocator.write(allocator.kmalloc(32), b"x" * 32)
         """
-        self._core.write(check_address(address), bytes(data))
+        self._core.write(check_address(address), require_bytes("data", data))
 
     def peek(self, address: int, offset: int, length: int) -> bytes:
         """Return bytes of a slab, inside or outside an object.
@@ -488,7 +488,7 @@ class Allocator(AllocatorControl):
         >>> allocator.poke(cache.alloc(), 0, b"x")
         """
         offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
-        self._core.poke(check_address(address), offset, bytes(data))
+        self._core.poke(check_address(address), offset, require_bytes("data", data))
 
     @property
     def reports(self) -> list[Report]:

@@ -2,6 +2,7 @@
 
 import difflib
 import operator
+import os
 from collections.abc import Iterable, Sequence
 
 from slabq.errors import ParameterError
@@ -10,6 +11,8 @@ __all__ = [
     "check_debug",
     "closest_first",
     "list_known",
+    "read_limited",
+    "require_bytes",
     "require_choice",
     "require_flag",
     "require_int",
@@ -17,6 +20,7 @@ __all__ = [
     "shown",
 ]
 
+FILE_BYTES_MAX = 1 << 24  # of a file that is never large
 KNOWN_MAX = 12  # names listed in a message
 SHOWN_MAX = 100  # characters of a value in a message
 _SWITCH_WORDS = {
@@ -252,3 +256,74 @@ def check_debug(debug: object) -> str | None:
     if debug is None or (isinstance(debug, str) and "\0" not in debug):
         return debug
     raise ParameterError(f"debug is {debug!r}: accepted are letters of FZPUT and names")
+
+
+def require_bytes(name: str, value: object) -> bytes:
+    """Return the bytes that `value` is; a number is none.
+
+    Parameters
+    ----------
+    name : str
+        What it is, for the message.
+    value : object
+        What was given.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ParameterError
+        If it is not bytes, a bytearray or a memoryview.
+
+    Examples
+    --------
+    >>> require_bytes("data", bytearray(b"x"))
+    b'x'
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise ParameterError(f"{name} is {shown(value)}: accepted are bytes")
+
+
+def read_limited(
+    path: str | os.PathLike[str], what: str, limit_bytes: int = FILE_BYTES_MAX
+) -> bytes:
+    """Read a file that is never large, so that one without an end is told.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    what : str
+        What it is, for the message.
+    limit_bytes : int, default 16 MiB
+        The most that is read.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ParameterError
+        If it is longer.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> read_limited("/dev/zero", "machine file", 100)
+    Traceback (most recent call last):
+    slabq.errors.ParameterError: machine file /dev/zero is longer than 100 bytes: \
+accepted are shorter ones
+    """
+    with open(path, "rb") as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ParameterError(
+            f"{what} {os.fspath(path)} is longer than {limit_bytes} bytes: accepted "
+            "are shorter ones"
+        )
+    return data

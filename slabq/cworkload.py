@@ -18,6 +18,7 @@ from pathlib import Path
 import cffi
 
 from slabq import _core
+from slabq.checks import read_limited
 from slabq.errors import ParameterError
 from slabq.workload import C_PREFIX, Kind, Parameter, Workload
 
@@ -150,7 +151,7 @@ def compiled_kind(name: str) -> Kind:
     path = Path(name.removeprefix(C_PREFIX))
     key = str(path.absolute())
     try:
-        source = path.read_bytes()
+        source = read_limited(path, "C file")
     except OSError as error:
         if key in _loaded:  # the file is gone, the program is not
             return _loaded[key].kind

@@ -20,7 +20,7 @@ from typing import Any, overload
 
 from slabq import _core
 from slabq.cache import flag_bits
-from slabq.checks import require_int
+from slabq.checks import read_limited, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine
 from slabq.policy import Policy, find_policy, kernel_profiles, version_key
@@ -528,7 +528,7 @@ def _read_source(
     if path.is_dir():
         return _read_folder(path), None, None, {}
     try:
-        text = path.read_text()
+        text = read_limited(path, "file").decode()
     except FileNotFoundError:
         raise ParameterError(
             f"there is no file {path}: accepted are tab-separated values and a folder "

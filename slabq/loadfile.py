@@ -10,16 +10,19 @@ What tbench moves for a line are two messages of known sizes.
 """
 
 import functools
+import io
 import os
 import re
 import struct
 from collections.abc import Callable, Sequence
 
+from slabq.checks import read_limited
 from slabq.errors import ParameterError
 
 __all__ = ["read_loadfile", "step_of_line"]
 
 BYTES_MAX = 1 << 24
+FILE_BYTES_MAX = 1 << 28
 _ENTRIES_MAX = 1 << 16
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _TIME = re.compile(r"\d+\.\d+")
@@ -158,17 +161,17 @@ def read_loadfile(path: str) -> bytes:
 def _read(path: str, mtime_ns: int, size: int) -> bytes:
     """Read the file once for each of its versions."""
     steps = []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                step = step_of_line(line)
-            except ValueError as error:
-                raise ParameterError(
-                    f"loadfile {path!r}, line {number}: {error}: accepted are the "
-                    "operations of dbench, each with its numbers"
-                ) from None
-            if step is not None:
-                steps.append(struct.pack("=2I", *step))
+    data = io.BytesIO(read_limited(path, "loadfile", FILE_BYTES_MAX))
+    for number, line in enumerate(io.TextIOWrapper(data, "utf-8", "replace"), 1):
+        try:
+            step = step_of_line(line)
+        except ValueError as error:
+            raise ParameterError(
+                f"loadfile {path!r}, line {number}: {error}: accepted are the "
+                "operations of dbench, each with its numbers"
+            ) from None
+        if step is not None:
+            steps.append(struct.pack("=2I", *step))
     if not steps:
         raise ParameterError(
             f"loadfile {path!r} has no operation: accepted is a load file of dbench"

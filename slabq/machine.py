@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slabq import _core, topology
-from slabq.checks import list_known, require_choice, require_int
+from slabq.checks import list_known, read_limited, require_choice, require_int, shown
 from slabq.costs import (
     check_costs,
     check_units,
@@ -432,7 +432,8 @@ def read_machine(path: str | os.PathLike[str]) -> Machine:
     8
     4
     """
-    return _from_toml(Path(path).read_bytes(), os.fspath(path), Path(path).stem)
+    data = read_limited(path, "machine file")
+    return _from_toml(data, os.fspath(path), Path(path).stem)
 
 
 def machine_costs_table(machine: MachineLike) -> Mapping[str, Any]:
@@ -465,7 +466,7 @@ def machine_costs_table(machine: MachineLike) -> Mapping[str, Any]:
         folder = resources.files("slabq.data").joinpath("machines")
         data = folder.joinpath(f"{text}.toml").read_bytes()
     else:
-        data = Path(text).read_bytes()
+        data = read_limited(text, "machine file")
     costs = _toml_values(data, text).get("costs", {})
     return costs if isinstance(costs, dict) else {}
 
@@ -565,5 +566,5 @@ def find_machine(machine: MachineLike) -> Machine:
         return read_machine(text)
     names = list_known(text, [*presets, HOST_NAME])
     raise ParameterError(
-        f"unknown machine {text!r}: known are {names}, and paths of machine files"
+        f"unknown machine {shown(text)}: known are {names}, and paths of machine files"
     )

@@ -8,9 +8,10 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from slabq.checks import shown
 from slabq.errors import Error, ParameterError
 from slabq.result import Result
 
@@ -24,6 +25,15 @@ __all__ = ["Results", "load"]
 
 FORMAT_NAME = "slabq results"
 FORMAT_VERSION = 1
+# What `Result.from_dict` takes as it is.
+_TYPES: Mapping[str, type] = {
+    "workload": str,
+    "engine": str,
+    "seed": int,
+    "parameters": dict,
+    "host": dict,
+    "versions": dict,
+}
 
 
 class Results(Sequence[Result]):
@@ -260,18 +270,28 @@ def load(path: str | os.PathLike[str]) -> Results:
     """
     name = os.fspath(path)
     with open(path, "rb") as file:
-        data = file.read()
+        data = file.read(2)
+        if data == b"\x1f\x8b":
+            data += file.read()
     if data[:2] != b"\x1f\x8b":
         raise ParameterError(
             f"{name} is not a result file: accepted are files that slabq saved"
         )
     try:
         document = json.loads(gzip.decompress(data))
-    except (OSError, EOFError, zlib.error, ValueError):
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         raise ParameterError(
             f"result file {name} is damaged or cut off: accepted are whole files"
         ) from None
     return _from_document(document, name)
+
+
+def _check_types(values: Mapping[str, Any]) -> None:
+    """Raise TypeError if a value that is used as it stands is of another type."""
+    for name, kind in _TYPES.items():
+        value = values[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise TypeError(f"{name} is {shown(value)}")
 
 
 def _from_document(document: Any, name: str) -> Results:
@@ -285,6 +305,8 @@ def _from_document(document: Any, name: str) -> Results:
             f"result file {name} is of version {version}: accepted is {FORMAT_VERSION}"
         )
     try:
+        for values in document["results"]:
+            _check_types(values)
         return Results(Result.from_dict(values) for values in document["results"])
     except ParameterError as error:
         raise ParameterError(f"result file {name}: {error}") from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from slabq import _core
 from slabq.cache_record import summarize_cache
-from slabq.checks import check_debug, list_known, require_int
+from slabq.checks import check_debug, list_known, require_int, shown
 from slabq.errors import ParameterError
 from slabq.host_memory import require_memory
 from slabq.machine import Machine, MachineLike, find_machine
@@ -226,6 +226,10 @@ def measure_jobs(
     repeat = require_int("repeat", repeat, 1, REPEAT_MAX)
     turns = [(number, job) for number in range(repeat) for job in jobs]
     if executor is not None:
+        if not isinstance(executor, Executor) and not hasattr(executor, "submit"):
+            raise ParameterError(
+                f"executor is {shown(executor)}: accepted is one of concurrent.futures"
+            )
         samples = _run_turns_on(turns, executor)
     else:
         samples = _run_turns_here(turns, progress)

@@ -123,6 +123,33 @@ def test_a_file_that_is_no_trace_is_told_by_name(slabq_command, tmp_path):
     assert "notes.txt" in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "machine", "/dev/zero"),
+        ("run", "hackbench", "-m", "/dev/zero"),
+        ("run", "c:/dev/zero"),
+        ("run", "tbench", "--loadfile", "/dev/zero"),
+        ("exec", "/dev/zero", "-p", "slab"),
+        ("explain", "/dev/zero"),
+    ],
+)
+def test_a_file_without_an_end_is_told(slabq_command, words):
+    status, out, err = slabq_command(*words)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "/dev/zero" in err
+
+
+def test_the_statistics_of_a_trace_may_have_no_row(slabq_command, tmp_path):
+    path = tmp_path / "nil.txt"
+    path.write_text("  a 1 [000] 1.0: kmem:kfree: call_site=1 ptr=(nil)\n")
+
+    stated = json.loads(succeeds(slabq_command("stat", path, "--alloc", "--json")))
+
+    assert (stated["alloc"], stated["trace"]["events"]) == ([], 1)
+
+
 def test_a_binary_script_is_told_by_name(slabq_command, tmp_path):
     path = tmp_path / "script.ops"
     path.write_bytes(b"\xff\xfe\x00")

@@ -471,3 +471,33 @@ def test_locks_and_latencies_of_a_run_are_drawn_with_units():
 
     assert slabq.plot_locks(run).get_xlabel().endswith("[ms]")
     assert slabq.plot_latency(run).get_ylabel() == "latency [ns]"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workload", {}),
+        ("engine", []),
+        ("seed", "1"),
+        ("parameters", "x"),
+        ("host", None),
+        ("versions", []),
+    ],
+)
+def test_a_file_with_a_value_of_another_type_is_damaged(tmp_path, name, value):
+    path = tmp_path / "one.slabq"
+    slabq.run("hackbench", policy="slab", groups=1, loops=1).save(path)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    document["results"][0][name] = value
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+    with pytest.raises(slabq.ParameterError, match=rf"damaged \(TypeError: {name} is"):
+        slabq.load(path)
+
+
+def test_a_file_nested_too_deeply_is_damaged(tmp_path):
+    path = tmp_path / "deep.slabq"
+    path.write_bytes(gzip.compress(b"[" * 200_000))
+
+    with pytest.raises(slabq.ParameterError, match="damaged or cut off"):
+        slabq.load(path)

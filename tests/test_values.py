@@ -426,3 +426,19 @@ def test_hackbench_modes_are_words_and_numbers_for_the_core():
 )
 def test_the_old_form_of_hackbench_is_read(words, found):
     assert parse_old_hackbench(words) == found
+
+
+@pytest.mark.parametrize("data", [3, None, "x", [1]])
+def test_what_is_written_must_be_bytes(data):
+    allocator = slabq.Allocator("slub", machine=slabq.Machine(cpus=1))
+    cache = allocator.create_cache("example", 64, poison=True)
+    address = cache.alloc()
+    with pytest.raises(slabq.ParameterError, match=r"data is .*: accepted are bytes"):
+        allocator.poke(address, 0, data)
+    with pytest.raises(slabq.ParameterError, match=r"data is .*: accepted are bytes"):
+        allocator.write(address, data)
+
+
+def test_an_executor_must_be_one():
+    with pytest.raises(slabq.ParameterError, match=r"executor is 3: accepted is one"):
+        slabq.sweep("hackbench", policy="slab", groups=1, loops=1, executor=3)

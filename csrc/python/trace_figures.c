@@ -62,7 +62,8 @@ static PyObject *stat_run_answer(const struct stat_run *run)
     PyObject *totals = stat_totals(&run->stat);
     if (totals == NULL)
         return NULL;
-    return Py_BuildValue("y#Nyy", (const char *)run->rows->rows,
+    return Py_BuildValue("y#Nyy",
+                         run->rows->count > 0 ? (const char *)run->rows->rows : "",
                          (Py_ssize_t)(run->rows->count * sizeof(*run->rows->rows)),
                          totals, run->table, run->summary);
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "workload/env.h"
-#include "workload/wrong_free.h"
 
 /* Ten hours; the clock of the simulated machine is good for twenty. */
 #define ENV_TIME_NS_MAX UINT64_C(36000000000000)

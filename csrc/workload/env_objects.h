@@ -6,6 +6,7 @@
 #define SQ_ENV_OBJECTS_H
 
 #include "workload/env.h"
+#include "workload/wrong_free.h"
 
 static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t bytes,
                                     int32_t node)
@@ -86,8 +87,8 @@ static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t byte
     return memory;
 }
 
-/* A simulated call that does the work of many counts as many, so that the host's clock
- * is looked at in time. */
+/* A simulated call that does the work of many counts as many, so that the host's clock is
+ * looked at in time. */
 static ENV_INLINE void env_count_work(sq_task *task, size_t calls)
 {
     if (!SQ_TOUCH_IS_REAL)

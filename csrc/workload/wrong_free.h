@@ -1,7 +1,7 @@
 /*
- * What a workload that somebody else wrote gives back is looked at before a policy sees it:
- * an address that was never handed out would lead the policy into foreign memory. Part of
- * unit/workload_<machine>.c.
+ * What a workload that somebody else wrote gives back is looked at before a policy sees
+ * it: an address that was never handed out would lead the policy into foreign memory.
+ * Part of unit/workload_<machine>.c.
  *
  * Looked at is where the address lies, which costs the host a few loads and the simulated
  * machine nothing. That it is live, and so no second free, is known under simulation alone:

@@ -505,9 +505,7 @@ static void *prepare(const struct sq_env *env, sq_task *task)
 
 @pytest.mark.parametrize("policy", _core.policies())
 @pytest.mark.parametrize("extra", [1, 2])
-def test_an_object_freed_twice_or_beside_its_start_is_found_after_the_run(
-    policy, extra
-):
+def test_an_object_freed_twice_or_beside_its_start_is_found(policy, extra):
     machine = Machine(cpus=2).core(1)
     address = compiled("careless").address
 

@@ -3,9 +3,10 @@
  * it: an address that was never handed out would lead the policy into foreign memory.
  * Part of unit/workload_<machine>.c.
  *
- * Looked at is where the address lies, which costs the host a few loads and the simulated
- * machine nothing. That it is live, and so no second free, is known under simulation alone:
- * a map of all objects would be one more shared line of every call of a real machine.
+ * Looked at is where the address lies, which costs the host a few loads and the
+ * simulated machine nothing. That it is live, and so no second free, is known under
+ * simulation alone: a map of all objects would be one more shared line of every call of
+ * a real machine.
  */
 #ifndef SQ_WRONG_FREE_H
 #define SQ_WRONG_FREE_H
@@ -42,7 +43,8 @@ static void wrong_free_destroy(struct env_run *run)
 }
 
 /* The object's bit in the map, and the byte that it is in. */
-static uint8_t *wrong_free_byte(const struct env_run *run, const void *object, uint8_t *bit)
+static uint8_t *wrong_free_byte(const struct env_run *run, const void *object,
+                                uint8_t *bit)
 {
     const sq_machine *machine = run->runner->machine;
     uint64_t grain = ((uintptr_t)object - (uintptr_t)machine->arena) / LIVE_GRAIN;
@@ -58,8 +60,8 @@ static inline void wrong_free_note(struct env_run *run, const void *object)
         *wrong_free_byte(run, object, &bit) |= bit;
 }
 
-/* Does `memory` begin an object of `cache` (NULL: of any, or large kmalloc)? A cache that
- * reports wrong frees itself is left to do so. */
+/* Does `memory` begin an object of `cache` (NULL: of any, or large kmalloc)? A cache
+ * that reports wrong frees itself is left to do so. */
 static bool wrong_free_is_object(const struct env_run *run, sq_cache *cache,
                                  const void *memory)
 {
@@ -82,9 +84,11 @@ static _Noreturn void wrong_free_fail(sq_task *task, const sq_cache *cache,
                                       const void *memory, const char *what)
 {
     struct sq_error error;
-    (void)sq_error_set(&error, SQ_E_CORRUPTION, "workload %.60s: %s of %p, which is %s",
+    (void)sq_error_set(&error, SQ_E_CORRUPTION,
+                       "workload %.60s: %s%.60s of %p, which is %s",
                        env_of(task)->runner->workload->name,
-                       cache != NULL ? cache->name : "kfree", memory, what);
+                       cache != NULL ? "free to cache " : "kfree",
+                       cache != NULL ? cache->name : "", memory, what);
     env_fail(task, &error);
 }
 
@@ -96,7 +100,8 @@ static __attribute__((noinline)) void wrong_free_check(sq_task *task, sq_cache *
     uint8_t bit, *byte;
     if (!wrong_free_is_object(run, cache, memory))
         wrong_free_fail(task, cache, memory,
-                        cache != NULL ? "no object of it" : "nothing that kmalloc gave");
+                        cache != NULL ? "no object of it"
+                                      : "nothing that kmalloc gave");
     if (run->live == NULL)
         return;
     byte = wrong_free_byte(run, memory, &bit);

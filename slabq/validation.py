@@ -17,6 +17,7 @@ from slabq.closed_forms import ClosedForm, closed_forms
 from slabq.machine import Machine, host, machine_presets
 from slabq.policy import find_policy, policy_names
 from slabq.progress import ProgressBar
+from slabq.published import JITTER_PS
 from slabq.result import this_build, this_host
 from slabq.run import Job, measure_jobs
 from slabq.table import Section, Table
@@ -28,7 +29,11 @@ PARTS = ("forms", "host", "order")
 SEED = 1
 # A round is short, so that on a busy host most fall between two turns of others.
 ROUNDS, ROUNDS_QUICK = 41, 5
-ORDER_POLICIES = ("slab", "slub")
+# Policies of one release, so that they differ in nothing but the policy.
+ORDER_POLICIES, ORDER_KERNEL = ("slab", "slub", "slub+q"), "2.6.35"
+# Events that come late at random make each seed a sample; one run alone shows an
+# accident of its rhythm as easily as what the order does.
+ORDER_SEEDS, ORDER_SEEDS_QUICK = (1, 2, 3), (1, 2)
 
 
 class _Work(NamedTuple):
@@ -40,6 +45,7 @@ class _Work(NamedTuple):
     quick: Mapping[str, Any]
     machine: str = ""
     cpus: int = 1
+    kernel: str | None = None
 
 
 def _pairs(size: int) -> _Work:
@@ -61,13 +67,16 @@ _HOST_WORK = (
 )
 
 _ORDER_WORK = (
+    # The objects of a message are those of the table hackbench-splusq-2010.
     _Work(
         "hackbench -g 10",
         "hackbench",
-        {"groups": 10, "loops": 100_000, "warmup_operations": 200_000}
-        | {"measure_operations": 1_000_000},
+        {"groups": 10, "loops": 100_000, "warmup_operations": 1_000_000}
+        | {"measure_operations": 600_000, "data_bytes": 472, "head_bytes": 232}
+        | {"charge_bytes": 360, "sndbuf_bytes": 124_928},
         {"warmup_operations": 50_000, "measure_operations": 50_000},
         "penryn-2x4",
+        kernel=ORDER_KERNEL,
     ),
     _Work(
         "tcp_rr",
@@ -75,6 +84,7 @@ _ORDER_WORK = (
         {"transactions": 10_000},
         {"transactions": 1_000},
         "opteron-4x4",
+        kernel=ORDER_KERNEL,
     ),
     _Work(
         "kmalloc, 8 CPUs",
@@ -82,6 +92,7 @@ _ORDER_WORK = (
         {"test": "concurrent", "size": 256, "loops": 5},
         {"loops": 1},
         "penryn-2x4",
+        kernel=ORDER_KERNEL,
     ),
 )
 
@@ -138,24 +149,25 @@ class OrderRow:
     ----------
     work, machine, policy : str
         What was run, and on what.
-    ns, strict_ns : float
-        Simulated time of an operation.
+    ns, strict_ns : sequence of float
+        Simulated time of an operation, by seed.
     host_s, strict_host_s : float
-        Processor time of this host that the simulation took, in seconds.
+        Processor time of this host that the simulations took, in seconds.
     operations, strict_operations : int
-        Operations that were simulated.
+        Operations that were simulated, of all seeds.
 
     Examples
     --------
-    >>> OrderRow("hackbench", "penryn-2x4", "slab", 100.0, 102.0, 1.0, 1.5, 9, 9).ratio
-    1.02
+    >>> row = OrderRow("churn", "i7-4790", "slab", [90, 110], [80, 110], 1, 1.5, 9, 9)
+    >>> row.ratio
+    0.95
     """
 
     work: str
     machine: str
     policy: str
-    ns: float
-    strict_ns: float
+    ns: Sequence[float]
+    strict_ns: Sequence[float]
     host_s: float
     strict_host_s: float
     operations: int
@@ -163,8 +175,8 @@ class OrderRow:
 
     @property
     def ratio(self) -> float:
-        """Simulated time, strict over default."""
-        return self.strict_ns / self.ns
+        """Simulated time, strict over default: of the means over the seeds."""
+        return statistics.mean(self.strict_ns) / statistics.mean(self.ns)
 
     @property
     def host_ratio(self) -> float:
@@ -251,7 +263,7 @@ class Validation:
         if self.host:
             sections.append(_host_section(self.host))
         if self.order:
-            sections.append(_order_section(self.order))
+            sections += _order_sections(self.order)
         return Table(sections)
 
     def markdown(self) -> str:
@@ -332,7 +344,7 @@ def _job(work: _Work, policy: str, machine: Machine, engine: str, quick: bool) -
     parameters = {**work.parameters, **(work.quick if quick else {})}
     return Job(
         find_workload(work.name, **parameters),
-        find_policy(policy),
+        find_policy(policy, kernel=work.kernel),
         machine,
         engine,
         SEED,
@@ -365,37 +377,56 @@ def _host_rows(quick: bool, bar: ProgressBar) -> Iterator[HostRow]:
 
 def _in_user_space(machine: Machine) -> Machine:
     """Return the machine without what only a kernel does."""
-    free = dict.fromkeys(("irq_save_ps", "irq_restore_ps", "preempt_ps"), 0)
-    return machine.replace(costs={**dict(machine.costs or ()), **free})
+    return _with_cost(machine, irq_save_ps=0, irq_restore_ps=0, preempt_ps=0)
 
 
 # -- order -----------------------------------------------------------------------------
 
 
 def _order_rows(quick: bool, bar: ProgressBar) -> Iterator[OrderRow]:
+    seeds = ORDER_SEEDS_QUICK if quick else ORDER_SEEDS
     turns = [(work, policy) for work in _ORDER_WORK for policy in ORDER_POLICIES]
     first, policy = turns[0]  # once, so that no row has what only a first run takes
     _job(first, policy, machine_presets()[first.machine], "sim", True).measure(0, None)
     for number, (work, policy) in enumerate(turns):
         bar(number / len(turns))
         machine = machine_presets()[work.machine]
-        strict = machine.replace(costs={**dict(machine.costs or ()), "strict": 1})
-        rows, host_s = [], []
-        for one in (machine, strict):
-            start_s = time.process_time()
-            rows.append(_job(work, policy, one, "sim", quick).measure(0, None))
-            host_s.append(time.process_time() - start_s)
+        job = _job(work, policy, _with_cost(machine, jitter_ps=JITTER_PS), "sim", quick)
+        strict = dataclasses.replace(job, machine=_with_cost(job.machine, strict=1))
+        default_order, strict_order = _Order.of(job, seeds), _Order.of(strict, seeds)
         yield OrderRow(
             work.title,
             work.machine,
             policy,
-            rows[0]["ns_per_operation"],
-            rows[1]["ns_per_operation"],
-            host_s[0],
-            host_s[1],
-            rows[0]["operations"],
-            rows[1]["operations"],
+            default_order.ns,
+            strict_order.ns,
+            default_order.host_s,
+            strict_order.host_s,
+            default_order.operations,
+            strict_order.operations,
         )
+
+
+class _Order(NamedTuple):
+    """What the seeds of one job came to."""
+
+    ns: list[float]
+    host_s: float
+    operations: int
+
+    @classmethod
+    def of(cls, job: Job, seeds: Iterable[int]) -> "_Order":
+        """Run the job once with each seed."""
+        start_s = time.process_time()
+        rows = [dataclasses.replace(job, seed=seed).measure(0, None) for seed in seeds]
+        host_s = time.process_time() - start_s
+        ns = [row["ns_per_operation"] for row in rows]
+        return cls(ns, host_s, sum(row["operations"] for row in rows))
+
+
+def _with_cost(machine: Machine, **values: int) -> Machine:
+    """Return the machine with some of its costs changed."""
+    return machine.replace(costs={**dict(machine.costs or ()), **values})
 
 
 # -- tables ----------------------------------------------------------------------------
@@ -471,27 +502,66 @@ def _host_section(rows: Sequence[HostRow]) -> Section:
     )
 
 
-def _order_section(rows: Sequence[OrderRow]) -> Section:
-    return Section(
+def _range(values: Sequence[float], digits: int) -> str:
+    return f"{min(values):.{digits}f}..{max(values):.{digits}f}"
+
+
+def _order_sections(rows: Sequence[OrderRow]) -> Iterator[Section]:
+    """Show the times; then the policies against each other, which is the use."""
+    machines: dict[str, list[str]] = {}
+    for row in rows:
+        works = machines.setdefault(row.machine, [])
+        works += [row.work] if row.work not in works else []
+    places = "; ".join(f"{', '.join(works)}: {m}" for m, works in machines.items())
+    yield Section(
         "order of accesses: default against strict, simulated",
-        ["work", "machine", "policy", "default", "strict", "ratio", "host s", "x"],
+        ["work", "policy", "default", "min..max", "strict", "min..max", "ratio", "x"],
         [
             [
                 row.work,
-                row.machine,
                 row.policy,
-                f"{row.ns:.1f}",
-                f"{row.strict_ns:.1f}",
+                f"{statistics.mean(row.ns):.1f}",
+                _range(row.ns, 0),
+                f"{statistics.mean(row.strict_ns):.1f}",
+                _range(row.strict_ns, 0),
                 f"{row.ratio:.3f}",
-                f"{row.host_s:.2f}",
                 f"{row.host_ratio:.2f}",
             ]
             for row in rows
         ],
         [
-            "default, strict: simulated ns of an operation; ratio: strict over default",
-            "host s: processor time of this host in the default order; x: in strict "
-            "order so many times as much",
+            f"default, strict: simulated ns of an operation, mean of {len(rows[0].ns)} "
+            "seeds with their range; ratio: strict over default",
+            "x: processor time of this host, strict over default",
+            f"policies of {ORDER_KERNEL}; {places}",
         ],
-        left_count=3,
+        left_count=2,
     )
+    pairs = [(row, _first_of(rows, row)) for row in rows]
+    yield Section(
+        f"the same as ratios to {rows[0].policy}",
+        ["work", "policy", "default", "min..max", "strict", "min..max"],
+        [
+            [
+                row.work,
+                row.policy,
+                *_ratio_cells(row.ns, first.ns),
+                *_ratio_cells(row.strict_ns, first.strict_ns),
+            ]
+            for row, first in pairs
+            if row is not first
+        ],
+        ["ratio of the means; range: of the ratios of equal seeds"],
+        left_count=2,
+    )
+
+
+def _first_of(rows: Sequence[OrderRow], row: OrderRow) -> OrderRow:
+    """Return the row of the same work that the others are compared with."""
+    return next(one for one in rows if one.work == row.work)
+
+
+def _ratio_cells(ns: Sequence[float], first_ns: Sequence[float]) -> list[str]:
+    ratios = [one / first for one, first in zip(ns, first_ns, strict=True)]
+    mean = statistics.mean(ns) / statistics.mean(first_ns)
+    return [f"{mean:.3f}", _range(ratios, 3)]

@@ -229,8 +229,9 @@ def test_rows_of_both_orders_are_compared():
     }
     for row in found.order:
         assert row.operations == row.strict_operations > 0
-        assert row.ns > 0
-        assert row.strict_ns > 0
+        assert len(row.ns) == len(row.strict_ns) == 2  # seeds of the quick size
+        assert min(*row.ns, *row.strict_ns) > 0
+        assert row.ns[0] != row.ns[1]  # its events are late by other times
 
 
 # ---- the command ---------------------------------------------------------------------
@@ -301,9 +302,33 @@ def test_this_host_is_measured_beside_and_never_in_one_column(capsys):
 
 def test_what_was_found_goes_through_json():
     host = HostRow("pairs", "slab", [10.0, 12.0, 50.0], 24.0, 9.0)
-    order = OrderRow("work", "machine", "slab", 100.0, 99.0, 1.0, 1.5, 7, 7)
+    order = OrderRow("work", "machine", "slab", [90.0, 110.0], [99.0], 1.0, 1.5, 7, 7)
     document = Validation([], [host], [order], False).to_dict()
 
     assert json.loads(json.dumps(document)) == document
     assert document["host"][0]["ratio"] == 2.0
     assert document["order"][0]["host_ratio"] == 1.5
+    assert document["order"][0]["ratio"] == 0.99
+
+
+def test_order_is_a_table_of_means_and_one_of_ratios_seed_by_seed():
+    """Worked out by hand: means 100 and 90, seeds 80/90 and 100/110."""
+    slab = OrderRow("work", "m", "slab", [90.0, 110.0], [80.0, 100.0], 1.0, 2.0, 7, 7)
+    slub = OrderRow("work", "m", "slub", [80.0, 100.0], [40.0, 50.0], 1.0, 2.0, 7, 7)
+    times, ratios = Validation([], [], [slab, slub], False).table().sections
+
+    assert times.rows[0] == [
+        "work",
+        "slab",
+        "100.0",
+        "90..110",
+        "90.0",
+        "80..100",
+        "0.900",
+        "2.00",
+    ]
+    assert "mean of 2 seeds" in times.notes[0]
+    assert times.notes[-1] == "policies of 2.6.35; work: m"
+    assert ratios.rows == [
+        ["work", "slub", "0.900", "0.889..0.909", "0.500", "0.500..0.500"]
+    ]

@@ -47,6 +47,7 @@ def validate_command(
     order  the default order of accesses against every access in order
 
     Without a part, all of them: a few minutes, or with --quick half a minute.
+    order runs every workload with three seeds, with --quick with two.
     """  # noqa: D301 - click's mark of lines to keep is a backspace
     from slabq.validation import validate
 

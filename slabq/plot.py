@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from slabq.comparison import figure_label, policy_labels, scaled, varied_parameters
 from slabq.errors import ParameterError
@@ -105,6 +106,7 @@ def plot_comparison(
     ax.set_ylim(bottom=0)
     ax.set_title(_title(found), fontsize="medium")
     ax.grid(axis="y", alpha=0.3)
+    ax.set_axisbelow(True)
     return ax
 
 
@@ -122,6 +124,7 @@ def _draw_lines(ax: Axes, results: list[Result], name: str, figure: str) -> None
             label=label,
         )
     ax.set_xlabel(name.replace("_", " "))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
 
 
@@ -207,6 +210,7 @@ def plot_locks(results: Result | Iterable[Result], ax: Axes | None = None) -> Ax
     ax.set_xlabel("time waited, sum over CPUs [ms]")
     ax.set_title(_title(found), fontsize="medium")
     ax.grid(axis="x", alpha=0.3)
+    ax.set_axisbelow(True)
     ax.legend()
     return ax
 

@@ -19,6 +19,7 @@ __all__ = ["FORMS", "draw_rebuilt_table", "plot_rebuilt_table"]
 
 FORMS = ("ratios", "figures")
 LOG_FROM = 4.0  # largest over smallest from which an axis is logarithmic
+SHORT_LOG = 10.0  # largest over smallest up to which it has more numbers
 CLUSTER_WIDTH = 0.7
 LONG_LABELS = 60  # letters of all row labels from which they are slanted
 PUBLISHED_MARK: Mapping[str, Any] = {
@@ -27,6 +28,7 @@ PUBLISHED_MARK: Mapping[str, Any] = {
     "fillstyle": "none",
     "markersize": 9,
 }
+SLABQ_LABEL = "slabq, simulated:\nmedian and range of seeds"
 SLABQ_MARK: Mapping[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 5}
 
 
@@ -116,8 +118,11 @@ def _arms(
 
 
 def _number_log_axis(axis: Axis) -> None:
-    """Write 1, 2, 5, 10 in place of powers of ten."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    """Write 1, 2, 5, 10 in place of powers of ten; more where the axis is short."""
+    low, high = axis.get_view_interval()
+    few = high / low < SHORT_LOG
+    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if few else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -125,7 +130,7 @@ def _number_log_axis(axis: Axis) -> None:
 def _ratio_marks(columns: Sequence[tuple[str, str]]) -> list[Line2D]:
     """Make a legend: what the marks are, then the colour of each column."""
     published = Line2D([], [], color="0.3", label="published", **PUBLISHED_MARK)
-    slabq = Line2D([], [], color="0.3", label="slabq, range of seeds", **SLABQ_MARK)
+    slabq = Line2D([], [], color="0.3", label=SLABQ_LABEL, **SLABQ_MARK)
     colours = [Line2D([], [], color=color, label=name) for name, color in columns]
     return [published, slabq, *colours]
 

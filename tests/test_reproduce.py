@@ -710,7 +710,7 @@ def test_a_plot_of_ratios_has_labels_with_units_and_arms(everything, table_id):
     assert len(ax.containers) == columns - 1  # error bars of all but the baseline
     assert len(ax.get_xticks()) == len(rebuilt.rows)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend[:2] == ["published", "slabq, range of seeds"]
+    assert legend[:2] == ["published", "slabq, simulated:\nmedian and range of seeds"]
     assert len(legend) == 2 + columns - 1
 
 

@@ -15,7 +15,6 @@
 #define SQ_MACHINE_NATIVE 1
 #include "machine/machine.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,11 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "machine/address_space.h"
 #include "machine/native_machine.h"
 #include "machine/pages.h"
 
 #define SPIN_COUNT  64u         /* polls of a lock before the host CPU is given away */
-#define BLOCK_BYTES (UINT64_C(1) << (SQ_PAGE_ORDER_MAX + SQ_PAGE_SHIFT))
 
 const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT] = {
 #define SQ_LOCK_CLASS_TEXT(name, text) text,
@@ -263,27 +262,6 @@ static void native_init_delays(struct native_machine *machine)
 
 /* ---- making and ending ---- */
 
-static void *native_reserve(uint64_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-/* The arena, aligned to the largest block; the parts before and after go back. */
-static char *native_reserve_arena(uint64_t bytes)
-{
-    char *memory = native_reserve(bytes + BLOCK_BYTES);
-    char *start;
-    if (memory == NULL)
-        return NULL;
-    start = (char *)sq_align_up((uintptr_t)memory, BLOCK_BYTES);
-    if (start > memory)
-        (void)munmap(memory, (size_t)(start - memory));
-    (void)munmap(start + bytes, (size_t)(memory + BLOCK_BYTES - start));
-    return start;
-}
-
 /* Host nodes that have a directory in sysfs; 1 when there is none. */
 static uint32_t native_host_node_count(void)
 {
@@ -338,20 +316,6 @@ static const struct sq_machine_ops native_ops = {
     .destroy = native_destroy,
 };
 
-static int native_check_memory(const struct sq_machine_config *config,
-                               struct sq_error *error)
-{
-    uint64_t max = UINT64_C(1) << 40;
-    if (config->node_bytes < BLOCK_BYTES || config->node_bytes > max ||
-        config->node_bytes % BLOCK_BYTES != 0)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "node_bytes is %llu: accepted are multiples of 4 MiB "
-                            "(%llu) up to 1 TiB",
-                            (unsigned long long)config->node_bytes,
-                            (unsigned long long)BLOCK_BYTES);
-    return SQ_OK;
-}
-
 static int native_reserve_memory(struct native_machine *machine, struct sq_error *error)
 {
     sq_machine *base = &machine->base;
@@ -359,14 +323,10 @@ static int native_reserve_memory(struct native_machine *machine, struct sq_error
     machine->arena_bytes = (uint64_t)base->topology.node_count << base->node_shift;
     machine->frames_bytes =
         (machine->arena_bytes >> SQ_PAGE_SHIFT) * sizeof(struct sq_page);
-    base->arena = native_reserve_arena(machine->arena_bytes);
-    base->page_frames = native_reserve(machine->frames_bytes);
+    base->arena = sq_address_space_reserve_aligned(machine->arena_bytes);
+    base->page_frames = sq_address_space_reserve(machine->frames_bytes);
     if (base->arena == NULL || base->page_frames == NULL)
-        return sq_error_set(error, SQ_E_MEMORY,
-                            "node_bytes is %llu on %u nodes: the host refuses to reserve "
-                            "that much address space (%s)",
-                            (unsigned long long)base->node_bytes,
-                            base->topology.node_count, strerror(errno));
+        return sq_address_space_refused(base, error);
     return SQ_OK;
 }
 
@@ -404,7 +364,7 @@ int sq_native_machine_create(const struct sq_machine_config *config,
         status = sq_topology_finish(&native->base.topology, error);
     }
     if (status == SQ_OK)
-        status = native_check_memory(config, error);
+        status = sq_node_bytes_check(config->node_bytes, error);
     if (status == SQ_OK)
         status = native_reserve_memory(native, error);
     if (status == SQ_OK) {

@@ -13,6 +13,7 @@
  * sim_unblock.
  */
 #define SQ_MACHINE_SIM 1
+#include "machine/address_space.h"
 #include "machine/sim_internal.h"
 
 #include <stdlib.h>
@@ -505,7 +506,7 @@ int sq_sim_machine_create(const struct sq_machine_config *config,
     machine->base.node_bytes = config->node_bytes;
     code = sq_topology_finish(&machine->base.topology, error);
     if (code == SQ_OK)
-        code = sim_memory_check(config, error);
+        code = sq_node_bytes_check(config->node_bytes, error);
     if (code == SQ_OK)
         code = sq_sim_costs_set(&machine->costs, parameters, parameter_count, error);
     if (code == SQ_OK)

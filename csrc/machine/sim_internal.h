@@ -77,8 +77,6 @@ void sim_spend(struct sq_sim_cpu *cpu, enum sq_scope scope, int64_t ps);
 
 /* ---- memory (sim_memory.c) ---- */
 
-/* Are these sizes ones that the machine can have? 0 or SQ_E_PARAMETER. */
-int sim_memory_check(const struct sq_machine_config *config, struct sq_error *error);
 /* Reserve the region and its lines. 0 or SQ_E_MEMORY; the machine's end unmaps them. */
 int sim_memory_reserve(struct sim_machine *machine, struct sq_error *error);
 

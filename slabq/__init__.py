@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 # First of all: what follows takes time, in which a user may press Ctrl-C.
 import slabq.interrupt as _interrupt  # noqa: F401
-from slabq.allocator import Allocator, execute
+from slabq.allocator import Allocator
 from slabq.cache import Cache, Leaks, Place, geometry
 from slabq.debugging import Finding, Report
 from slabq.errors import (
@@ -35,6 +35,7 @@ from slabq.reproduction import Reproduction
 from slabq.result import Result
 from slabq.results import Results, load
 from slabq.run import replay, run, sweep
+from slabq.script import execute
 from slabq.sheaf import Sheaf
 from slabq.version import __version__
 from slabq.workload import Workload, workload_kinds

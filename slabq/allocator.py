@@ -6,7 +6,6 @@ with `CorruptionError` and changes nothing.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from slabq import _core
@@ -19,9 +18,8 @@ from slabq.cache import (
     check_address,
     check_cpu,
     check_node,
-    check_sheaf_capacity,
-    flag_bits,
 )
+from slabq.cache_flags import check_sheaf_capacity, flag_bits
 from slabq.cache_record import CacheRecord, summarize_cache
 from slabq.checks import check_debug, require_bytes, require_int, shown
 from slabq.debugging import Report, read_reports
@@ -32,7 +30,7 @@ from slabq.policy import Policy, find_policy
 from slabq.slabinfo import format_slabinfo
 from slabq.slabinfo_tool import run_slabinfo
 
-__all__ = ["Allocator", "execute"]
+__all__ = ["Allocator"]
 
 NAME_BYTES_MAX = 63
 KMALLOC_MAX = 1 << 40
@@ -650,56 +648,3 @@ def _check_name(name: object) -> str:
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
         raise ParameterError(f"{given}: accepted are 1 to {NAME_BYTES_MAX} bytes")
     return name
-
-
-def execute(
-    script: str,
-    policy: Policy | str,
-    *,
-    machine: MachineLike = None,
-    kernel: str | None = None,
-) -> str:
-    """Run an operation script on one host thread.
-
-    Parameters
-    ----------
-    script : str
-        The script, an operation a line.
-    policy : Policy or str
-        The policy, or its name.
-    machine : Machine, str or path-like, optional
-        The machine. Default: the host.
-    kernel : str, optional
-        Kernel profile of a policy given by name.
-
-    Returns
-    -------
-    str
-        One JSON object a line: what each operation did, object by object.
-
-    Raises
-    ------
-    ParameterError
-        If a line of the script is not accepted; the message has its number.
-
-    Notes
-    -----
-    The lines are those of recordings made inside a kernel; for the profiles of the 2.6
-    series those of the 2.6 sources run by themselves, with whole commands and fallback
-    lists.
-
-    Examples
-    --------
-    >>> script = "cache example 64 0 -" + chr(10) + "a 0 0 1"
-    >>> text = execute(script, "slub", machine=Machine(cpus=1), kernel="6.1")
-    >>> json.loads(text.splitlines()[1])["objs"]  # slab 0, object 0
-    [[0, 0]]
-    """
-    if "\0" in script:
-        line = script[: script.index("\0")].count("\n") + 1
-        raise ParameterError(f"script line {line}: it has a NUL: accepted is text")
-    value = find_policy(policy, kernel=kernel)
-    options: Sequence[tuple[str, int]] = list(value.values().items())
-    original = (value.kernel or "").startswith("2.6.")
-    core = find_machine(machine).core()
-    return _core.execute(core, value.name, options, script, original)

@@ -1,12 +1,12 @@
 """A cache is where objects of one size come from, the kernel's ``kmem_cache``."""
 
-import enum
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from slabq import _core
-from slabq.checks import require_flag, require_int
+from slabq.cache_flags import check_sheaf_capacity, flag_bits
+from slabq.checks import require_int
 from slabq.debugging import Finding, read_findings
 from slabq.errors import CorruptionError, ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -22,21 +22,6 @@ ANY_NODE = -1
 COUNT_MAX = 1 << 24
 SIZE_MAX = 1 << 22  # the largest block of the page allocator
 ALIGN_MAX = 1 << 22
-SHEAF_CAPACITY_MAX = 1 << 16
-
-
-class _Flag(enum.IntFlag):
-    """Flags of a cache, as csrc/policy/policy.h numbers them."""
-
-    HWCACHE_ALIGN = 1 << 0
-    RECLAIM_ACCOUNT = 1 << 1
-    TYPESAFE_BY_RCU = 1 << 2
-    RED_ZONE = 1 << 5
-    POISON = 1 << 6
-    STORE_USER = 1 << 7
-    CONSISTENCY_CHECKS = 1 << 8
-    NO_MERGE = 1 << 9
-    TRACE = 1 << 10
 
 
 class Place(NamedTuple):
@@ -61,32 +46,6 @@ class Leaks(int):
         self = super().__new__(cls, count)
         self.places = tuple(places)
         return self
-
-
-# What a policy makes no difference for is refused rather than ignored.
-_SLAB_DEBUG = ("red_zone", "poison", "store_user")
-_SLUB_DEBUG = (*_SLAB_DEBUG, "consistency_checks", "trace")
-
-
-def flag_bits(policy: Policy, **switches: bool) -> int:
-    """Return the flags that are on, as the core numbers them."""
-    for name, value in switches.items():
-        require_flag(name, value)
-    known = _SLAB_DEBUG if policy.name == "slab" else _SLUB_DEBUG
-    for name in _SLUB_DEBUG:
-        if switches.get(name) and name not in known:
-            raise ParameterError(
-                f"{name} is True with policy {policy.name}: accepted are "
-                f"{', '.join(known)}"
-            )
-    return sum(int(_Flag[name.upper()]) for name, on in switches.items() if on)
-
-
-def check_sheaf_capacity(policy: Policy, capacity: int) -> int:
-    """Return `capacity` if `policy` may have such sheaves, or raise."""
-    maximum = SHEAF_CAPACITY_MAX if policy.name == "sheaves" else 0
-    what = f"sheaf_capacity of a cache of {policy.name}"
-    return require_int(what, capacity, 0, maximum)
 
 
 def check_cpu(machine: Machine, cpu: int) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from slabq.allocator import execute
 from slabq.cache import geometry
 from slabq.cli_options import (
     NUMBER,
@@ -26,6 +25,7 @@ from slabq.host_caches import compare_host
 from slabq.machine import Machine
 from slabq.policy import Policy
 from slabq.progress import ProgressBar
+from slabq.script import execute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

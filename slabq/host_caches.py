@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, overload
 
 from slabq import _core
-from slabq.cache import flag_bits
+from slabq.cache_flags import flag_bits
 from slabq.checks import read_limited, require_int
 from slabq.errors import ParameterError
 from slabq.machine import Machine

@@ -159,7 +159,16 @@ LAYERS = [
         "trace",
         "workload",
     },
-    {"cache_record", "sheaf", "slabinfo", "slabinfo_tool", "slabinfo_totals", "sysfs"},
+    {
+        "cache_flags",
+        "cache_record",
+        "script",
+        "sheaf",
+        "slabinfo",
+        "slabinfo_tool",
+        "slabinfo_totals",
+        "sysfs",
+    },
     {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
     {
         "calibration",

@@ -10,6 +10,7 @@ import random
 import re
 
 import pytest
+from debug_use import use_soundly
 
 import slabq
 
@@ -447,40 +448,14 @@ def test_what_leads_from_slab_to_slab_cannot_be_overwritten(allocator):
 
 
 # -- ordinary use ----------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("flags", [ALL, {"poison": True}, {"red_zone": True}])
 @pytest.mark.parametrize("boot", [None, "ZPU"])
 def test_sound_use_is_never_told(kernel, flags, boot):
     for size in (8, 24, 64, 200, 700, 3000, 9000):
         allocator = make_allocator(kernel, cpus=4, nodes=2, debug=boot)
-        cache = allocator.create_cache("sound", size, **flags)
-        draw = random.Random(size)
-        live, blocks = [], []
-        for _ in range(800):
-            cpu = draw.randrange(4)
-            match draw.randrange(8):
-                case 0 | 1 | 2:
-                    live.append(cache.alloc(cpu=cpu, node=draw.choice([None, 0, 1])))
-                    allocator.write(live[-1], bytes(size))
-                case 3 | 4 if live:
-                    cache.free(live.pop(draw.randrange(len(live))), cpu=cpu)
-                case 5:
-                    live += cache.alloc_bulk(20, cpu=cpu)
-                case 6:
-                    gone, live = live[:15], live[15:]
-                    cache.free_bulk(gone, cpu=cpu)
-                case 7:
-                    blocks.append(allocator.kmalloc(draw.randrange(1, 3000), cpu=cpu))
-                    if draw.random() < 0.5:
-                        allocator.kfree(
-                            blocks.pop(draw.randrange(len(blocks))), cpu=cpu
-                        )
-            if draw.random() < 0.02:
-                cache.shrink()
-        assert cache.validate() == []
-        allocator.check()
-        cache.free_bulk(live)
-        for block in blocks:
-            allocator.kfree(block)
+        cache = use_soundly(allocator, size, flags)
         cache.shrink()
         assert cache.slabs == 0
         assert allocator.reports == []

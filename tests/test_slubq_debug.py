@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from debug_use import use_soundly
 
 import slabq
 
@@ -204,28 +205,7 @@ def test_a_report_has_the_lines_of_2_6(allocator):
 def test_sound_use_is_never_told(version, flags):
     for size in (8, 24, 64, 200, 700, 3000):
         allocator = make_allocator(version, cpus=4, nodes=2, debug="FZPU")
-        cache = allocator.create_cache("sound", size, **flags)
-        draw = random.Random(size)
-        live, blocks = [], []
-        for _ in range(800):
-            cpu = draw.randrange(4)
-            match draw.randrange(7):
-                case 0 | 1 | 2:
-                    live.append(cache.alloc(cpu=cpu, node=draw.choice([None, 0, 1])))
-                    allocator.write(live[-1], bytes(size))
-                case 3 | 4 if live:
-                    cache.free(live.pop(draw.randrange(len(live))), cpu=cpu)
-                case 5:
-                    live += cache.alloc_bulk(20, cpu=cpu)
-                case 6:
-                    blocks.append(allocator.kmalloc(draw.randrange(1, 3000), cpu=cpu))
-            if draw.random() < 0.02:
-                cache.shrink()
-        assert cache.validate() == []
-        allocator.check()
-        cache.free_bulk(live)
-        for block in blocks:
-            allocator.kfree(block)
+        use_soundly(allocator, size, flags)
         assert allocator.reports == []
 
 

@@ -101,6 +101,7 @@ _Static_assert(offsetof(struct sq_task, cpu) == 0, "a task begins as sq_task_hea
  * it: class WAIT, or WORKLOAD. */
 struct sq_wait_queue {
     struct sq_list tasks;
+    bool is_for_data; /* of a socket that is read; constant; simulated only */
 };
 
 /* What tells every task to leave for good; read at each step, with relaxed builtins: it is
@@ -166,6 +167,7 @@ void sq_task_look_at_timers(sq_task *task);
 static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 {
     sq_list_init(&queue->tasks);
+    queue->is_for_data = false;
 }
 
 /*

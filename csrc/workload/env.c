@@ -575,12 +575,29 @@ static void env_seed(struct env_run *run)
     }
 }
 
+/* Rules that may be open (-1), but not as small as their neighbours. */
+static int env_check_rules(const struct sq_runner *runner, struct sq_error *error)
+{
+#define ENV_CHECK_RULE(name, standard, least)                                          \
+    if (runner->run_values[SQ_RUN_##name] >= 0 &&                                      \
+        runner->run_values[SQ_RUN_##name] < (least))                                   \
+        return sq_error_set(error, SQ_E_PARAMETER,                                     \
+                            #name " is %lld: accepted are -1 and %d or more",          \
+                            (long long)runner->run_values[SQ_RUN_##name], (least));
+    SQ_SCHED_STANDARD(ENV_CHECK_RULE)
+#undef ENV_CHECK_RULE
+    return SQ_OK;
+}
+
 static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
 {
-    struct env_run *run = env_create(runner);
     const struct sq_machine_ops *ops = runner->machine->ops;
+    struct env_run *run;
     sq_cpu *cpu;
-    int code;
+    int code = env_check_rules(runner, error);
+    if (code != SQ_OK)
+        return code;
+    run = env_create(runner);
     if (run == NULL)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);

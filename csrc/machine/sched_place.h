@@ -207,9 +207,9 @@ static struct run_queue *balance_find(struct sim_sched *sched,
     return busiest;
 }
 
-/* Move up to `limit` waiting tasks. Returns how many. */
+/* Move up to `limit` waiting tasks, hot ones only if it is forced. Returns how many. */
 static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
-                             uint32_t limit)
+                             uint32_t limit, bool is_forced)
 {
     struct sim_sched *sched = to->sched;
     sq_cpu *cpu = &to->cpu->base;
@@ -221,7 +221,7 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     for (uint32_t i = from->count; i > 0 && moved < limit; i--) {
         sq_task *task;
         if (i > from->count || !task_is_movable(from->heap[i - 1]) ||
-            task_is_hot(sched, from->heap[i - 1], to->cpu->now_ps))
+            (!is_forced && task_is_hot(sched, from->heap[i - 1], to->cpu->now_ps)))
             continue;
         task = queue_take(from, i - 1);
         task_rebase(task, from, to);
@@ -234,6 +234,31 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     return moved;
 }
 
+/* Look for a longer queue, of the same cache (level 0) or anywhere (level 1), and move
+ * up to half of what it has more. A CPU that found one several times in a row and
+ * nothing to move but hot tasks takes those. Returns how many came. */
+static uint32_t balance_level(struct run_queue *to, uint32_t level, bool is_new_idle)
+{
+    const struct sq_sched_rules *rules = &to->sched->rules;
+    struct run_queue *from = balance_find(to->sched, to, level == 0);
+    uint32_t *failed_count = &to->balance_failed_count[level];
+    uint32_t own = queue_load(to), limit, moved;
+    if (from == NULL ||
+        100 * queue_load(from) <= IMBALANCE_PERCENT * sq_max_u64(own, 1)) {
+        *failed_count = 0;
+        return 0;
+    }
+    limit = (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX);
+    moved = balance_pull(to, from, limit,
+                         rules->sched_force_after != 0 &&
+                             *failed_count >= (uint64_t)rules->sched_force_after);
+    if (moved > 0)
+        *failed_count = 0;
+    else if (!is_new_idle || rules->sched_newidle_fails != 0)
+        ++*failed_count;
+    return moved;
+}
+
 /* A queue ran dry. A CPU that is called back soon does not look at others' queues. */
 static void balance_new_idle(struct run_queue *queue)
 {
@@ -242,31 +267,18 @@ static void balance_new_idle(struct run_queue *queue)
     if (sched->rules.sched_newidle_balance == 0 || sched->waiting_count == 0 ||
         queue->average_idle_ps < cost_ps)
         return;
-    for (int pass = 0; pass < 2 && queue->count == 0; pass++) {
-        struct run_queue *from = balance_find(sched, queue, pass == 0);
-        if (from != NULL)
-            (void)balance_pull(queue, from,
-                               (uint32_t)sq_min_u64((from->count + 1) / 2, PULL_MAX));
-    }
+    for (uint32_t level = 0; level < 2 && queue->count == 0; level++)
+        (void)balance_level(queue, level, true);
 }
 
 /* Now and then, level out with a queue that is clearly longer. */
 static void balance_periodic(struct run_queue *queue, uint64_t interval_ps)
 {
-    struct sim_sched *sched = queue->sched;
     if (queue->cpu->now_ps < queue->balance_at_ps)
         return;
     queue->balance_at_ps = queue->cpu->now_ps + interval_ps;
-    for (int pass = 0; pass < 2; pass++) {
-        struct run_queue *from = balance_find(sched, queue, pass == 0);
-        uint32_t own = queue_load(queue);
-        if (from == NULL ||
-            100 * queue_load(from) <= IMBALANCE_PERCENT * sq_max_u64(own, 1))
-            continue;
-        (void)balance_pull(
-            queue, from,
-            (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX));
-    }
+    for (uint32_t level = 0; level < 2; level++)
+        (void)balance_level(queue, level, false);
 }
 
 #endif

@@ -52,6 +52,7 @@ struct run_queue {
     bool has_interrupts;
     uint64_t interrupt_since_ps; /* the work of interrupts goes on */
     uint64_t idle_since_ps, average_idle_ps, balance_at_ps;
+    uint32_t balance_failed_count[2]; /* in a row; within the cache, anywhere */
     uint64_t switch_count, migration_count;
     struct sq_fiber loop;
     enum sched_after after;
@@ -68,7 +69,7 @@ struct sim_sched {
     struct sq_fiber_pool stacks;
     struct sq_fiber main_fiber;
     struct sq_list tasks; /* sq_task.sched_link */
-    uint32_t task_count, task_number, next_cpu, waiting_count;
+    uint32_t task_count, task_number, next_cpu, waiting_count, running_count;
     bool is_finished;
     bool is_preemptible;   /* by tasks of higher priority, nearly everywhere */
     struct sq_error error; /* code 0: none */

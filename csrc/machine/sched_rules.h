@@ -43,6 +43,11 @@
     X(sched_idle_sibling, -1, -1, 1,                                                   \
       "sim: 1: a woken task goes to an idle CPU of the last-level cache")              \
     X(sched_newidle_balance, -1, -1, 1, "sim: 1: a CPU that runs dry pulls tasks")     \
+    X(sched_newidle_fails, -1, -1, 1,                                                  \
+      "sim: 1: a CPU that ran dry and found nothing to pull but hot tasks counts that "\
+      "as a failure, too")                                                             \
+    X(sched_force_after, -1, -1, 1000,                                                 \
+      "sim: after so many failures in a row hot tasks are pulled, too; 0: never")      \
     X(sched_migration_cost_us, -1, -1, 10000000,                                       \
       "sim: a task that ran so recently is not pulled")                                \
     X(sched_balance_interval_us, -1, -1, 100000000,                                    \
@@ -78,6 +83,8 @@
     X(sched_wake_idle, 0, 0)                                                           \
     X(sched_idle_sibling, 1, 0)                                                        \
     X(sched_newidle_balance, 1, 0)                                                     \
+    X(sched_newidle_fails, 1, 0)                                                       \
+    X(sched_force_after, 2, 0)                                                         \
     X(sched_migration_cost_us, 500, 0)                                                 \
     X(sched_balance_interval_us, 64000, 100)                                           \
     X(sched_tick_us, 1000, 10)                                                         \

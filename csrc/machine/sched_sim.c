@@ -295,6 +295,7 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
 {
     struct sq_sim_cpu *cpu = queue->cpu;
     queue->current = task;
+    queue->sched->running_count++;
     queue->is_overtaken = false;
     task->engine.started_ps = cpu->now_ps;
     cpu->base.task = task;
@@ -315,6 +316,7 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     queue_note_load(queue, cpu->now_ps);
     task->engine.ran_until_ps = cpu->now_ps;
     queue->current = NULL;
+    queue->sched->running_count--;
     mutex_owner_leaves(cpu, task);
     switch (queue->after) {
     case SCHED_SLEEPS:
@@ -368,15 +370,15 @@ static sq_task *loop_pick(struct run_queue *queue)
     return task;
 }
 
-/* Wait until called, until the first timer, and while tasks wait elsewhere no longer
- * than a tick. */
+/* Wait until called, until the first timer, and no longer than a tick, unless nothing
+ * is left that could become work. */
 static void idle_wait(struct run_queue *queue)
 {
     const struct sim_sched *sched = queue->sched;
     struct sq_sim_cpu *cpu = queue->cpu;
     uint64_t until_ps = timers_next_ps(queue);
     cpu->is_idle = true;
-    if (sched->waiting_count > 0)
+    if (sched->waiting_count + sched->running_count + sched->base.timer_count > 0)
         until_ps = sq_min_u64(
             until_ps, cpu->now_ps + (uint64_t)sched->rules.sched_tick_us * US_PS);
     if (until_ps == UINT64_MAX)

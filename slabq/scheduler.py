@@ -1,8 +1,8 @@
 """The simulated scheduler of each kernel release.
 
 The rules are parameters of a run whose names begin with ``sched_``
-(``csrc/machine/sched_rules.h``); one that is -1 is as the kernel of the run's policy had
-it, by ``data/schedulers.toml``, where each release has its source.
+(``csrc/machine/sched_rules.h``); one that is -1 is as the kernel of the run's policy
+had it, by ``data/schedulers.toml``, where each release has its source.
 """
 
 import functools

@@ -166,6 +166,7 @@ def test_a_waker_that_is_alone_draws_the_task_only_if_the_rule_says_so():
 def test_a_cpu_is_idle_to_a_waker_until_what_is_queued_runs_if_the_rule_says_so():
     # The CPU is idle below its interrupts, which wake one thread after the other.
     rules = {"placement": "client-server", "sched_wake_low_load": 0}
+    rules["sched_force_after"] = 0  # idle CPUs pull none of them
     assert migrations(8, **rules, sched_idle_if_queued=0) > 300
     # Each thread goes to it once, and stays.
     assert migrations(8, **rules, sched_idle_if_queued=1) <= 8

@@ -106,14 +106,14 @@ static bool task_is_hot(const struct sim_sched *sched, const sq_task *task,
 
 /* Is a woken task drawn to its waker's CPU? Half of the imbalance that is put up with
  * between CPUs counts. */
-static bool wake_is_affine(const struct run_queue *waker, const sq_task *task, bool sync)
+static bool wake_is_affine(const struct run_queue *waker, const sq_task *task,
+                           bool sync)
 {
     const struct sq_sched_rules *rules = &waker->sched->rules;
     uint64_t now_ps = waker->cpu->now_ps;
     int64_t here = wake_load(waker, now_ps, true);
     int64_t there = wake_load(queue_of(task), now_ps, false);
-    if (sync && rules->sched_wake_cold != 0 &&
-        !task_is_hot(waker->sched, task, now_ps))
+    if (sync && rules->sched_wake_cold != 0 && !task_is_hot(waker->sched, task, now_ps))
         return true;
     /* An interrupt wakes in the name of the task below, be it the idle one, which is no
      * load: then there is less than none, and the task is drawn. */

@@ -273,8 +273,9 @@ static void task_place_woken(const struct run_queue *queue, sq_task *task)
     task->engine.vruntime_ps = sq_max_u64(task->engine.vruntime_ps, floor_ps);
 }
 
-/* The waiting task that goes on next, as a place in the heap: the least virtual runtime,
- * but for one that a woken task took the CPU from and that is due nearly as soon. */
+/* The waiting task that goes on next, as a place in the heap: the least virtual
+ * runtime, but for one that a woken task took the CPU from and that is due nearly as
+ * soon. */
 static uint32_t queue_next(const struct run_queue *queue)
 {
     const struct sq_sched_rules *rules = &queue->sched->rules;

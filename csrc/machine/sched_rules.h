@@ -6,9 +6,9 @@
 
 /*
  * The simulated machine's scheduler, X(name, default, minimum, maximum, help). The
- * default of each is -1, as in the kernel that the policy is of: slabq/data/schedulers.toml
- * has values and sources for those. What is still open in C is the standard, Linux 2.6.35
- * on 8 CPUs.
+ * default of each is -1, as in the kernel that the policy is of:
+ * slabq/data/schedulers.toml has values and sources for those. What is still open in C
+ * is the standard, Linux 2.6.35 on 8 CPUs.
  */
 #define SQ_SCHED_RULES(X)                                                              \
     X(sched_latency_us, -1, -1, 10000000,                                              \
@@ -44,7 +44,8 @@
       "sim: 1: a woken task goes to an idle CPU of the last-level cache")              \
     X(sched_newidle_balance, -1, -1, 1, "sim: 1: a CPU that runs dry pulls tasks")     \
     X(sched_newidle_fails, -1, -1, 1,                                                  \
-      "sim: 1: a CPU that ran dry and found nothing to pull but hot tasks counts that "\
+      "sim: 1: a CPU that ran dry and found nothing to pull but hot tasks counts "     \
+      "that "                                                                          \
       "as a failure, too")                                                             \
     X(sched_force_after, -1, -1, 1000,                                                 \
       "sim: after so many failures in a row hot tasks are pulled, too; 0: never")      \
@@ -98,11 +99,11 @@ struct sq_sched_rules {
 #undef SQ_SCHED_RULE_FIELD
 };
 
-/* Put the standard where a rule is negative. */
+/* Put the standard where a rule is left open, or less than makes sense. */
 static inline void sq_sched_rules_fill(struct sq_sched_rules *rules)
 {
 #define SQ_SCHED_RULE_FILL(name, standard, least)                                      \
-    if (rules->name < 0)                                                               \
+    if (rules->name < (least))                                                         \
         rules->name = (standard);
     SQ_SCHED_STANDARD(SQ_SCHED_RULE_FILL)
 #undef SQ_SCHED_RULE_FILL

@@ -26,9 +26,9 @@
  * Departures: no group scheduling; a slice is fixed when it begins; preemption between
  * equals takes effect at a task's next call that may block (a kernel without
  * preemption, at the return from a system call); a task that is preempted inside a call
- * goes on on its CPU; load is the number of runnable tasks, now and (sched_wake_history) at
- * the last tick, without averages; the time of interrupts is on no task's account; ksoftirqd does not share its
- * CPU.
+ * goes on on its CPU; load is the number of runnable tasks, now and
+ * (sched_wake_history) at the last tick, without averages; the time of interrupts is on
+ * no task's account; ksoftirqd does not share its CPU.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -225,7 +225,8 @@ _Noreturn void sq_task_abandon(sq_task *task)
 }
 
 /* Slices are by the clock here. Calls are counted for the host: a task whose calls take
- * little or no simulated time may never come to another place where it can be stopped. */
+ * little or no simulated time may never come to another place where it can be stopped.
+ */
 void sq_task_next_slice(sq_task *task)
 {
     task->calls_left = SCHED_HOST_CALLS;
@@ -283,8 +284,8 @@ static void task_free(struct sim_sched *sched, sq_task *task)
 static void loop_note_buddy(struct run_queue *queue, sq_task *task)
 {
     const struct sq_sched_rules *rules = &queue->sched->rules;
-    int64_t least = rules->sched_latency_us / sq_max_u64(
-        (uint64_t)rules->sched_min_granularity_us, 1);
+    int64_t least = rules->sched_latency_us /
+                    sq_max_u64((uint64_t)rules->sched_min_granularity_us, 1);
     if (rules->sched_last_buddy != 0 && queue->is_overtaken &&
         queue_load(queue) >= (uint64_t)least)
         queue->buddy = task;

@@ -14,7 +14,7 @@
 
 /* Ten hours; the clock of the simulated machine is good for twenty. */
 #define ENV_TIME_NS_MAX UINT64_C(36000000000000)
-#define ENV_INLINE inline __attribute__((always_inline))
+#define ENV_INLINE      inline __attribute__((always_inline))
 
 _Static_assert(SQ_WORKLOAD_HWCACHE_ALIGN == SQ_CACHE_HWCACHE_ALIGN, "one set of flags");
 _Static_assert(SQ_ANY_NODE == SQ_NODE_ANY && SQ_ANY_CPU == SQ_TASK_ANY_CPU,
@@ -206,11 +206,11 @@ static void env_check_time(sq_task *task, const char *call, uint64_t time_ns)
     struct sq_error error;
     if (SQ_TOUCH_IS_REAL || time_ns <= ENV_TIME_NS_MAX)
         return;
-    (void)sq_error_set(&error, SQ_E_PARAMETER,
-                       "%s goes on until %llu ns of the simulated clock: accepted are 0 to "
-                       "%llu",
-                       call, (unsigned long long)time_ns,
-                       (unsigned long long)ENV_TIME_NS_MAX);
+    (void)sq_error_set(
+        &error, SQ_E_PARAMETER,
+        "%s goes on until %llu ns of the simulated clock: accepted are 0 to "
+        "%llu",
+        call, (unsigned long long)time_ns, (unsigned long long)ENV_TIME_NS_MAX);
     env_fail(task, &error);
 }
 

@@ -9,6 +9,20 @@
 
 /* ---- waking ---- */
 
+/* Is nothing there to run, and nothing on its way? What interrupts do is no task, so
+ * the CPU may be idle below them. */
+static bool queue_is_idle(const struct run_queue *queue)
+{
+    if (queue->count > queue->interrupt_count &&
+        queue->sched->rules.sched_idle_if_queued == 0)
+        return false;
+    if (queue->current != NULL)
+        return task_is_interrupt(queue->current) && !queue_runs_softirqd(queue);
+    return queue->is_idle;
+}
+
+#include "machine/sched_place_pelt.h"
+
 /* A task of higher priority than the running one waits. Where everything can be
  * preempted that is at once, else at the next call that may block. */
 static void queue_notify_priority(struct sq_sim_cpu *waker, struct run_queue *queue)
@@ -58,6 +72,7 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     queue_update(queue, waker->now_ps);
     if (is_woken && queue_of(task) != queue) {
         task_rebase(task, queue_of(task), queue);
+        load_move(queue_of(task), queue, task, waker->now_ps);
         queue->migration_count++;
     }
     if (is_woken)
@@ -65,21 +80,10 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     if (is_woken && task_is_interrupt(task))
         queue->interrupt_since_ps = waker->now_ps;
     task->cpu = &queue->cpu->base;
+    load_begin(queue, task, waker->now_ps);
     queue_add(queue, task);
     queue_notify(waker, queue, task);
     sq_lock_release(cpu, &queue->lines->lock);
-}
-
-/* Is nothing there to run, and nothing on its way? What interrupts do is no task, so
- * the CPU may be idle below them. */
-static bool queue_is_idle(const struct run_queue *queue)
-{
-    if (queue->count > queue->interrupt_count &&
-        queue->sched->rules.sched_idle_if_queued == 0)
-        return false;
-    if (queue->current != NULL)
-        return task_is_interrupt(queue->current) && !queue_runs_softirqd(queue);
-    return queue->is_idle;
 }
 
 /* Would the waker's CPU be no more loaded with the task than the one it ran on? */
@@ -112,13 +116,15 @@ static struct run_queue *wake_find_idle(struct sim_sched *sched,
 }
 
 /* Where a woken task goes. `sync`: its waker is about to sleep. */
-static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task, bool sync)
+static struct run_queue *wake_place(sq_cpu *waker, sq_task *task, bool sync)
 {
     struct sim_sched *sched = sched_of(task);
     struct run_queue *last = queue_of(task), *target = last, *idle = NULL;
     struct run_queue *here = &sched->queues[waker->index];
     if (!task_is_movable(task) || sched->is_finished)
         return last;
+    if (sched->rules.sched_load_average != 0)
+        return wake_place_by_load(waker, task, sync);
     if (sched->rules.sched_wake_affine != 0 && here != last &&
         wake_is_affine(here, last, sync))
         target = here;
@@ -200,6 +206,7 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
             continue;
         task = queue_take(from, i - 1);
         task_rebase(task, from, to);
+        load_move(from, to, task, to->cpu->now_ps);
         task->cpu = cpu;
         queue_add(to, task);
         to->migration_count++;

@@ -38,6 +38,7 @@ struct run_queue {
     sq_task **heap;
     uint32_t count, capacity, movable_count;
     uint32_t interrupt_count; /* of them, work of interrupts */
+    struct sim_load load;
     /* -- tasks that sleep until a time, the first to wake first -- */
     struct sq_list timers; /* sq_task.link */
     /* -- */

@@ -33,6 +33,8 @@
       "sim: 1: a woken task goes to an idle CPU of the socket (before 2.6.32)")        \
     X(sched_idle_sibling, 1, 0, 1,                                                     \
       "sim: 1: a woken task goes to an idle CPU of the last-level cache")              \
+    X(sched_load_average, 0, 0, 1,                                                     \
+      "sim: 1: a woken task is placed by averages of load, as in 5.14")                \
     X(sched_newidle_balance, 1, 0, 1, "sim: 1: a CPU that runs dry pulls tasks")       \
     X(sched_migration_cost_us, 500, 0, 10000000,                                       \
       "sim: a task that ran so recently is not pulled")                                \

@@ -301,6 +301,8 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     queue_update(queue, cpu->now_ps);
     task->engine.ran_until_ps = cpu->now_ps;
     queue->current = NULL;
+    if (queue->after != SCHED_YIELDS && queue->after != SCHED_PREEMPTED)
+        load_end(queue, task, cpu->now_ps);
     mutex_owner_leaves(cpu, task);
     switch (queue->after) {
     case SCHED_SLEEPS:

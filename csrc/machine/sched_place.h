@@ -216,6 +216,14 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     return moved;
 }
 
+/* A preemptible kernel moves one task to a CPU that ran dry, to be done soon. */
+static uint32_t balance_new_idle_limit(const struct run_queue *from)
+{
+    if (from->sched->is_preemptible)
+        return 1;
+    return (uint32_t)sq_min_u64((from->count + 1) / 2, PULL_MAX);
+}
+
 /* A queue ran dry. A CPU that is called back soon does not look at others' queues. */
 static void balance_new_idle(struct run_queue *queue)
 {
@@ -227,8 +235,7 @@ static void balance_new_idle(struct run_queue *queue)
     for (int pass = 0; pass < 2 && queue->count == 0; pass++) {
         struct run_queue *from = balance_find(sched, queue, pass == 0);
         if (from != NULL)
-            (void)balance_pull(queue, from,
-                               (uint32_t)sq_min_u64((from->count + 1) / 2, PULL_MAX));
+            (void)balance_pull(queue, from, balance_new_idle_limit(from));
     }
 }
 
@@ -247,7 +254,8 @@ static void balance_periodic(struct run_queue *queue, uint64_t interval_ps)
             continue;
         (void)balance_pull(
             queue, from,
-            (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX));
+            (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2,
+                                 sched->is_preemptible ? PULL_MAX_RT : PULL_MAX));
     }
 }
 

@@ -15,9 +15,11 @@
  *            sibling, any, in order from the chosen (select_idle_sibling)
  *
  * A CPU's load is read as it was at its last change or tick, a sleeper's as it fell
- * asleep, as in the kernel. Departures: no bound on the search (SIS_PROP); averages are
- * of the time itself and not of whole microseconds; an idle core is looked for and not
- * remembered.
+ * asleep, as in the kernel. The last search is bounded (SIS_PROP): a waker whose CPU was
+ * seldom idle of late looks at three CPUs, the chosen one among them. Departures: averages
+ * are of the time itself and not of whole microseconds; an idle core is looked for and not
+ * remembered; a search is taken to last as long as fetching a line of every CPU, but is
+ * not charged.
  */
 #ifndef SQ_SCHED_PLACE_PELT_H
 #define SQ_SCHED_PLACE_PELT_H
@@ -28,6 +30,7 @@
 #define LOAD_PERIOD_PS  (UINT64_C(1048576) * 1000)
 #define LOAD_HALF_COUNT 32u                   /* periods */
 #define FLIPS_DECAY_PS  (UINT64_C(1000) * 1000 * US_PS)
+#define SEARCH_MIN            4u
 #define SMT_IMBALANCE_PERCENT 110u /* of two CPUs of a core; further away: */
 #define LLC_IMBALANCE_PERCENT 117u
 
@@ -202,15 +205,53 @@ static bool core_is_idle(const struct run_queue *queue)
     return true;
 }
 
-/* The first idle CPU of the cache, or the first of an idle core, from `from` on. */
-static struct run_queue *cache_find_idle(struct run_queue *from, bool whole_core)
+/* How long the CPU was idle at a time, halved for each tick since it was. */
+static uint64_t wake_age_idle(struct run_queue *queue)
+{
+    uint64_t tick_ps = (uint64_t)queue->sched->rules.sched_tick_us * US_PS;
+    uint64_t tick = queue->cpu->now_ps / tick_ps;
+    if (tick > queue->idle_tick) {
+        uint64_t count = sq_min_u64(tick - queue->idle_tick, 63);
+        queue->wake_idle_ps >>= count;
+        queue->idle_tick = tick;
+    }
+    return queue->wake_idle_ps;
+}
+
+/* The CPU has work again. */
+static void wake_note_idle(struct run_queue *queue)
+{
+    uint64_t tick_ps = (uint64_t)queue->sched->rules.sched_tick_us * US_PS;
+    queue->wake_idle_ps = queue->average_idle_ps / 2;
+    queue->idle_tick = queue->cpu->now_ps / tick_ps;
+}
+
+/* How many CPUs a waker here may look at: as many searches as its CPU is likely to be idle
+ * for, but three at least. */
+static uint32_t wake_search_limit(struct run_queue *here)
+{
+    uint32_t count = cache_cpu_count(here);
+    uint64_t search_ps = count * (uint64_t)here->cpu->costs->core_transfer_ps;
+    uint64_t span_ps = count * wake_age_idle(here);
+    here->wake_idle_ps -= sq_min_u64(search_ps, here->wake_idle_ps);
+    if (span_ps <= SEARCH_MIN * search_ps || search_ps == 0)
+        return SEARCH_MIN - 1;
+    return (uint32_t)sq_min_u64(span_ps / search_ps, UINT32_MAX) - 1;
+}
+
+/* The first idle CPU of the cache, or the first of an idle core, from `from` on, of the
+ * first `limit` that are looked at. */
+static struct run_queue *cache_find_idle(struct run_queue *from, bool whole_core,
+                                         uint32_t limit)
 {
     struct sim_sched *sched = from->sched;
-    for (uint32_t i = 0; i < sched->cpu_count; i++) {
+    for (uint32_t i = 0; i < sched->cpu_count && limit > 0; i++) {
         struct run_queue *queue =
             &sched->queues[(from->cpu->base.index + i) % sched->cpu_count];
-        if (queues_share_cache(queue, from) && queue_is_idle(queue) &&
-            (!whole_core || core_is_idle(queue)))
+        if (!queues_share_cache(queue, from))
+            continue;
+        limit--;
+        if (queue_is_idle(queue) && (!whole_core || core_is_idle(queue)))
             return queue;
     }
     return NULL;
@@ -226,8 +267,8 @@ static struct run_queue *core_find_idle(const struct run_queue *of)
     return NULL;
 }
 
-static struct run_queue *idle_sibling(sq_task *task, struct run_queue *last,
-                                      struct run_queue *target)
+static struct run_queue *idle_sibling(struct run_queue *here, sq_task *task,
+                                      struct run_queue *last, struct run_queue *target)
 {
     struct run_queue *recent = &last->sched->queues[task->engine.recent_cpu];
     struct run_queue *found;
@@ -240,11 +281,11 @@ static struct run_queue *idle_sibling(sq_task *task, struct run_queue *last,
         task->engine.recent_cpu = last->cpu->base.index;
         return recent;
     }
-    found = cache_find_idle(target, true);
+    found = cache_find_idle(target, true, UINT32_MAX);
     if (found == NULL && queues_share_cache(last, target))
         found = core_find_idle(last);
     if (found == NULL)
-        found = cache_find_idle(target, false);
+        found = cache_find_idle(target, false, wake_search_limit(here));
     return found != NULL ? found : target;
 }
 
@@ -264,7 +305,7 @@ static struct run_queue *wake_place_by_load(sq_cpu *cpu, sq_task *task, bool syn
     if (wants_affine && here != last)
         target = wake_affine_target(here, last, waker, task, sync);
     if (sched->rules.sched_idle_sibling != 0)
-        target = idle_sibling(task, last, target);
+        target = idle_sibling(here, task, last, target);
     if (wants_affine && waker != NULL)
         waker->engine.recent_cpu = cpu->index;
     return target;

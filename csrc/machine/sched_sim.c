@@ -409,6 +409,7 @@ static void loop_idle(struct run_queue *queue)
         sq_min_u64(idle_ps, 2 * (uint64_t)sched->rules.sched_migration_cost_us * US_PS);
     queue->average_idle_ps += idle_ps / 8;
     queue->average_idle_ps -= queue->average_idle_ps / 8;
+    wake_note_idle(queue);
     cpu->scope_since_ps = cpu->now_ps;
 }
 

@@ -7,8 +7,8 @@
  *   place_driver dry  [name=value ...]   CPU 1 runs dry while tasks wait for CPU 0;
  *                                        prints how many it took at once
  *
- * hog=CPU:FROM:UNTIL, in us and as often as wanted, keeps a CPU busy. Values that are not
- * known here are parameters of the machine. Four CPUs behind one cache.
+ * hog=CPU:FROM:UNTIL, in us and as often as wanted, keeps a CPU busy. Values that are
+ * not known here are parameters of the machine. Four CPUs behind one cache.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/machine.h"
@@ -31,8 +31,7 @@ static struct {
     uint64_t value;
 } values[] = {
     {"average", 1}, /* rule sched_load_average */
-    {"sync", 1},
-    {"preempt", 0},
+    {"sync", 1},          {"preempt", 0},
     {"last", 0},        /* CPU that the sleeper comes from */
     {"wake_us", 0},     /* when it is woken */
     {"again_us", 0},    /* and again; 0: never */
@@ -70,8 +69,8 @@ static void parse_one(char *name, const char *text)
 {
     struct hog *hog = &hogs[hog_count];
     if (strcmp(name, "hog") == 0) {
-        if (hog_count == HOG_MAX || sscanf(text, "%u:%u:%u", &hog->cpu, &hog->from_us,
-                                           &hog->until_us) != 3)
+        if (hog_count == HOG_MAX ||
+            sscanf(text, "%u:%u:%u", &hog->cpu, &hog->from_us, &hog->until_us) != 3)
             exit(3);
         hog_count++;
         return;
@@ -116,7 +115,8 @@ static void make_machine(void)
 
 /* ---- what tasks do ---- */
 
-/* Work in small pieces until `us` after the beginning, never far ahead of other CPUs. */
+/* Work in small pieces until `us` after the beginning, never far ahead of other CPUs.
+ */
 static void work_until(sq_task *task, uint64_t us)
 {
     while (sq_now_ns(task->cpu) < begin_ns + us * US_NS) {

@@ -94,7 +94,7 @@ def test_the_cpu_with_less_load_gets_the_task_of_a_waker_that_goes_on(driver):
 
 @pytest.mark.parametrize(("average", "cpu"), [(1, 2), (0, 0)])
 def test_load_that_has_just_ended_still_counts(driver, average, cpu):
-    # The waker's CPU had four tasks until 20 ms ago, and the last CPU has two: on average
+    # The waker's CPU had four tasks until 20 ms ago, the last CPU has two: on average
     # 1 + 3 * 2 ** (-20 / 33) against 2.
     hogs = busy(0, 0, 0, until=LONG - 20_000) + busy(1, 2, 2, 3)
     asked = {"last": 2, "wake_us": LONG, "sync": 0, "average": average}

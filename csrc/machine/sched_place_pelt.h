@@ -15,33 +15,32 @@
  *            sibling, any, in order from the chosen (select_idle_sibling)
  *
  * A CPU's load is read as it was at its last change or tick, a sleeper's as it fell
- * asleep, as in the kernel. The last search is bounded (SIS_PROP): a waker whose CPU was
- * seldom idle of late looks at three CPUs, the chosen one among them. Departures: averages
- * are of the time itself and not of whole microseconds; an idle core is looked for and not
- * remembered; a search is taken to last as long as fetching a line of every CPU, but is
- * not charged.
+ * asleep, as in the kernel. The last search is bounded (SIS_PROP): a waker whose CPU
+ * was seldom idle of late looks at three CPUs, the chosen one among them. Departures:
+ * averages are of the time itself and not of whole microseconds; an idle core is looked
+ * for and not remembered; a search is taken to last as long as fetching a line of every
+ * CPU, but is not charged.
  */
 #ifndef SQ_SCHED_PLACE_PELT_H
 #define SQ_SCHED_PLACE_PELT_H
 
 #include "machine/sched_queue.h"
 
-#define LOAD_ONE        (UINT64_C(1) << 20) /* of one task that is always runnable */
-#define LOAD_PERIOD_PS  (UINT64_C(1048576) * 1000)
-#define LOAD_HALF_COUNT 32u                   /* periods */
-#define FLIPS_DECAY_PS  (UINT64_C(1000) * 1000 * US_PS)
+#define LOAD_ONE              (UINT64_C(1) << 20) /* of one task that is always runnable */
+#define LOAD_PERIOD_PS        (UINT64_C(1048576) * 1000)
+#define LOAD_HALF_COUNT       32u /* periods */
+#define FLIPS_DECAY_PS        (UINT64_C(1000) * 1000 * US_PS)
 #define SEARCH_MIN            4u
 #define SMT_IMBALANCE_PERCENT 110u /* of two CPUs of a core; further away: */
 #define LLC_IMBALANCE_PERCENT 117u
 
 /* 2^32 * 2^(-i/32) */
 static const uint64_t load_factors[LOAD_HALF_COUNT + 1] = {
-    4294967296u, 4202935003u, 4112874773u, 4024744348u, 3938502376u,
-    3854108391u, 3771522796u, 3690706840u, 3611622603u, 3534232978u,
-    3458501653u, 3384393094u, 3311872529u, 3240905930u, 3171459999u,
-    3103502151u, 3037000500u, 2971923842u, 2908241642u, 2845924021u,
-    2784941738u, 2725266179u, 2666869345u, 2609723834u, 2553802834u,
-    2499080105u, 2445529972u, 2393127307u, 2341847524u, 2291666561u,
+    4294967296u, 4202935003u, 4112874773u, 4024744348u, 3938502376u, 3854108391u,
+    3771522796u, 3690706840u, 3611622603u, 3534232978u, 3458501653u, 3384393094u,
+    3311872529u, 3240905930u, 3171459999u, 3103502151u, 3037000500u, 2971923842u,
+    2908241642u, 2845924021u, 2784941738u, 2725266179u, 2666869345u, 2609723834u,
+    2553802834u, 2499080105u, 2445529972u, 2393127307u, 2341847524u, 2291666561u,
     2242560872u, 2194507417u, 2147483648u,
 };
 
@@ -53,7 +52,8 @@ static uint64_t load_decay(uint64_t level, uint64_t ps)
     uint64_t count = ps / LOAD_PERIOD_PS, rest_ps = ps % LOAD_PERIOD_PS;
     uint64_t halves = count / LOAD_HALF_COUNT, i = count % LOAD_HALF_COUNT;
     uint64_t step = load_factors[i] - load_factors[i + 1];
-    uint64_t factor = load_factors[i] - step * (rest_ps / 1000) / (LOAD_PERIOD_PS / 1000);
+    uint64_t factor =
+        load_factors[i] - step * (rest_ps / 1000) / (LOAD_PERIOD_PS / 1000);
     if (halves >= 32)
         return 0;
     return (level >> halves) * factor >> 32;
@@ -226,8 +226,8 @@ static void wake_note_idle(struct run_queue *queue)
     queue->idle_tick = queue->cpu->now_ps / tick_ps;
 }
 
-/* How many CPUs a waker here may look at: as many searches as its CPU is likely to be idle
- * for, but three at least. */
+/* How many CPUs a waker here may look at: as many searches as its CPU is likely to be
+ * idle for, but three at least. */
 static uint32_t wake_search_limit(struct run_queue *here)
 {
     uint32_t count = cache_cpu_count(here);

@@ -27,8 +27,8 @@
  * equals takes effect at a task's next call that may block (a kernel without
  * preemption, at the return from a system call); a task that is preempted inside a call
  * goes on on its CPU; load is the number of runnable tasks at that moment, without
- * history; the time of interrupts is on no task's account; ksoftirqd does not share its
- * CPU.
+ * history, but for where tasks wake with rule sched_load_average; the time of
+ * interrupts is on no task's account; ksoftirqd does not share its CPU.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"

@@ -14,8 +14,8 @@
  * Departure: the charge is made with the check, under the lock, where the kernel
  * charges after allocating; so senders that ran at once do not overshoot together.
  *
- * With PREEMPT_RT the locks of a socket sleep (simulated only, as its scheduler alone can
- * take a CPU in the middle of a call):
+ * With PREEMPT_RT the locks of a socket sleep (simulated only, as its scheduler alone
+ * can take a CPU in the middle of a call):
  *
  *   queue_mutex      the messages; the kernel's socket state lock and queue lock in one
  *   receivers_mutex  the head of the receivers' wait queue, held while they are woken
@@ -82,7 +82,8 @@ static void channel_unlock(sq_cpu *cpu, sq_channel *channel)
         sq_lock_release(cpu, &channel->queue_lock);
 }
 
-/* Wake up to `limit_count` of `queue` as its head's lock, which sleeps, and `lock` say. */
+/* Wake up to `limit_count` of `queue`, under the lock of its head, which sleeps, and
+ * `lock`. Without sleepers neither is taken. */
 static void channel_wake(sq_cpu *cpu, struct sq_wait_queue *queue,
                          struct sq_rt_mutex *head, sq_lock *lock, uint32_t limit_count)
 {

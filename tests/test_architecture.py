@@ -162,6 +162,7 @@ LAYERS = [
     {
         "cache_flags",
         "cache_record",
+        "scheduler",
         "script",
         "sheaf",
         "slabinfo",

@@ -55,6 +55,7 @@ static sq_channel *channel_create(sq_task *task, uint64_t limit_bytes,
     sq_lock_init(&channel->queue_lock, SQ_LOCK_WORKLOAD);
     sq_wait_queue_init(&channel->senders);
     sq_wait_queue_init(&channel->receivers);
+    channel->receivers.is_for_data = true;
     channel->sleeps = env_of(task)->locks_sleep;
     sq_rt_mutex_init(&channel->queue_mutex, SQ_LOCK_WORKLOAD, &channel->queue_lock);
     sq_rt_mutex_init(&channel->receivers_mutex, SQ_LOCK_WORKLOAD, &channel->receivers);

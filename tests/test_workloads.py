@@ -540,6 +540,18 @@ def test_cyclictest_measures_wake_ups_while_hackbench_moves_its_messages(policy)
     assert 0 < wakeup["p50"] <= wakeup["p99"] <= wakeup["max"]
 
 
+def test_each_thread_of_cyclictest_has_its_latencies_under_its_cpu():
+    result = run("cyclictest", groups=1, loops=100, interval_us=100, distance_us=300)
+    sample = result.sample
+    threads = sample["latency_by_cpu_ns"]["wakeup"]
+    whole = sample["latency_ns"]["wakeup"]
+
+    assert set(threads) == {"0", "1"}
+    assert sum(thread["count"] for thread in threads.values()) == whole["count"]
+    assert max(thread["max"] for thread in threads.values()) == whole["max"]
+    assert threads["0"]["count"] > threads["1"]["count"]  # 100 us apart, and 400
+
+
 def test_the_time_of_cyclictest_is_that_of_hackbench():
     # its sleepers first wake after 0.4 s, when all messages are long read
     result = run("cyclictest", groups=1, fds=2, loops=2, interval_us=400_000)

@@ -389,9 +389,7 @@ def test_a_note_says_which_rows_its_options_are_of():
 
 
 def test_options_that_a_label_has_are_not_told_again():
-    rows = [
-        result("slub+q", version=version, slub_max_order=1) for version in (2, 4)
-    ]
+    rows = [result("slub+q", version=version, slub_max_order=1) for version in (2, 4)]
 
     assert policy_labels(rows) == ["slub+q version=2", "slub+q version=4"]
     assert option_notes(*rows) == ["options of every slub+q: slub_max_order=1"]

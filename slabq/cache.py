@@ -425,7 +425,9 @@ class Cache(SysfsAttributes):
         Notes
         -----
         Of a slab the faults up to the first object that has some are told, as in the
-        kernel. Caches without debug flags have no such bytes.
+        kernel. Caches without debug flags have no such bytes. SLUB+Q's V4 also
+        prints a line of sums a cache (objects available, checked, in queues, and a
+        histogram of slabs by objects in use); its form is not known, so there is none.
 
         Examples
         --------

@@ -291,7 +291,9 @@ def test_reproduce_writes_the_folder_and_resumes_from_it(numbers, capsys, tmp_pa
         "tbench-skb-2007.png",
     ]
     assert len(numbers.ran) == 2 * 2 * 3
-    assert not (tmp_path / "cache").exists()
+    (link,) = (tmp_path / "cache" / "slabq" / "reproduce").iterdir()
+    assert link.is_symlink()
+    assert link.resolve() == folder / "runs.jsonl"
 
 
 def test_reproduce_leaves_out_what_cannot_run_and_ends_with_1(numbers, capsys):
@@ -368,7 +370,11 @@ def test_an_interrupt_ends_every_process_and_keeps_what_was_finished(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "command.py", "out"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(roots),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
         stderr=subprocess.PIPE,
         start_new_session=True,
     )

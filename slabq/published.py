@@ -400,7 +400,7 @@ class PublishedTable:
         --------
         >>> table = find_table("tbench-skb-2007")
         >>> table.cell_parameters(table.rows[0], table.columns[0])["clients"]
-        8
+        16
         """
         return {**self.parameters, **column.parameters, **row.parameters}
 

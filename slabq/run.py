@@ -19,6 +19,7 @@ from slabq.policy import Policy, find_policy, policy_names
 from slabq.progress import ProgressBar, ProgressFunction
 from slabq.result import CACHES, REPLAY, TIMELINE, Result
 from slabq.results import Results
+from slabq.scheduler import scheduler_rules
 from slabq.workload import Value, Workload, find_workload
 
 if TYPE_CHECKING:
@@ -71,8 +72,12 @@ class Job:
         return {"trace": self.trace_path}
 
     def _numbers(self, work: Workload) -> list[tuple[str, int]]:
-        """Give the workload's numbers, with the machine's own time of a system call."""
-        return list({**dict(work.numbers()), **self._syscall_ns(work)}.items())
+        """Give the workload's numbers, with what is the machine's and the kernel's."""
+        numbers = {**dict(work.numbers()), **self._syscall_ns(work)}
+        if self.engine == "sim" and self.policy.kernel is not None:
+            rules = scheduler_rules(self.policy.kernel, self.machine.cpus)
+            numbers |= {n: v for n, v in rules.items() if numbers.get(n) == -1}
+        return list(numbers.items())
 
     def _syscall_ns(self, work: Workload) -> dict[str, int]:
         """Give the machine's own time of a system call, if it is left open."""

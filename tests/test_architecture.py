@@ -164,6 +164,7 @@ LAYERS = [
         "cache_flags",
         "cache_geometry",
         "cache_record",
+        "scheduler",
         "script",
         "sheaf",
         "slabinfo",

@@ -159,15 +159,17 @@ def migrations(threads: int, **parameters: int | str) -> int:
 
 def test_a_waker_that_is_alone_draws_the_task_only_if_the_rule_says_so():
     # 3 pairs on 6 CPUs, each end the only task of its CPU; the other end's is idle.
-    assert migrations(3) == 0
+    assert migrations(3, sched_wake_low_load=0) == 0
     assert migrations(3, sched_wake_low_load=1) > 300
 
 
 def test_a_cpu_is_idle_to_a_waker_until_what_is_queued_runs_if_the_rule_says_so():
     # The CPU is idle below its interrupts, which wake one thread after the other.
-    assert migrations(8, placement="client-server") > 300
+    rules = {"placement": "client-server", "sched_wake_low_load": 0}
+    rules["sched_force_after"] = 0  # idle CPUs pull none of them
+    assert migrations(8, **rules, sched_idle_if_queued=0) > 300
     # Each thread goes to it once, and stays.
-    assert migrations(8, placement="client-server", sched_idle_if_queued=1) <= 8
+    assert migrations(8, **rules, sched_idle_if_queued=1) <= 8
 
 
 # SLAB counts the frees of objects that belong to another node than the CPU's, so with a

@@ -15,9 +15,9 @@
  * when fewer tasks wait there. A task that lands behind a running one is offered to an
  * idle CPU, nearest first (same last-level cache, then by number), which steals it.
  *
- * A task that sleeps until a time is on a list of the CPU it slept on, which wakes it and
- * puts it before all that wait there; a running task makes room at its next call that may
- * block.
+ * A task that sleeps until a time is on a list of the CPU it slept on, which wakes it
+ * and puts it before all that wait there; a running task makes room at its next call
+ * that may block.
  *
  * That is the native scheduler (sched.c), the host's threads being what they are. The
  * simulated one (sched_sim.c) does as the kernel's: run queues by virtual runtime, and
@@ -27,8 +27,8 @@
  * allocator (preempted, or waiting for a sleeping lock): they are continued until that
  * call is over, so that no structure is left half changed.
  *
- * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and lines
- * of the machine.
+ * Compiled once a machine (unit/sched_<machine>.c), since run queues are locks and
+ * lines of the machine.
  */
 #ifndef SQ_SCHED_H
 #define SQ_SCHED_H
@@ -37,22 +37,22 @@
 #include "machine/machine.h"
 #include "machine/sched_rules.h"
 
-#define sq_sched_create     SQ_ON_MACHINE(sq_sched_create)
-#define sq_sched_destroy    SQ_ON_MACHINE(sq_sched_destroy)
-#define sq_sched_run        SQ_ON_MACHINE(sq_sched_run)
-#define sq_sched_fail       SQ_ON_MACHINE(sq_sched_fail)
-#define sq_sched_finish     SQ_ON_MACHINE(sq_sched_finish)
-#define sq_sched_count      SQ_ON_MACHINE(sq_sched_count)
-#define sq_task_create      SQ_ON_MACHINE(sq_task_create)
-#define sq_task_block       SQ_ON_MACHINE(sq_task_block)
-#define sq_task_yield       SQ_ON_MACHINE(sq_task_yield)
-#define sq_task_abandon     SQ_ON_MACHINE(sq_task_abandon)
-#define sq_task_next_slice  SQ_ON_MACHINE(sq_task_next_slice)
-#define sq_task_sleep_until SQ_ON_MACHINE(sq_task_sleep_until)
-#define sq_task_set_priority SQ_ON_MACHINE(sq_task_set_priority)
+#define sq_sched_create        SQ_ON_MACHINE(sq_sched_create)
+#define sq_sched_destroy       SQ_ON_MACHINE(sq_sched_destroy)
+#define sq_sched_run           SQ_ON_MACHINE(sq_sched_run)
+#define sq_sched_fail          SQ_ON_MACHINE(sq_sched_fail)
+#define sq_sched_finish        SQ_ON_MACHINE(sq_sched_finish)
+#define sq_sched_count         SQ_ON_MACHINE(sq_sched_count)
+#define sq_task_create         SQ_ON_MACHINE(sq_task_create)
+#define sq_task_block          SQ_ON_MACHINE(sq_task_block)
+#define sq_task_yield          SQ_ON_MACHINE(sq_task_yield)
+#define sq_task_abandon        SQ_ON_MACHINE(sq_task_abandon)
+#define sq_task_next_slice     SQ_ON_MACHINE(sq_task_next_slice)
+#define sq_task_sleep_until    SQ_ON_MACHINE(sq_task_sleep_until)
+#define sq_task_set_priority   SQ_ON_MACHINE(sq_task_set_priority)
 #define sq_task_look_at_timers SQ_ON_MACHINE(sq_task_look_at_timers)
-#define sq_wait_sleep       SQ_ON_MACHINE(sq_wait_sleep)
-#define sq_wait_wake        SQ_ON_MACHINE(sq_wait_wake)
+#define sq_wait_sleep          SQ_ON_MACHINE(sq_wait_sleep)
+#define sq_wait_wake           SQ_ON_MACHINE(sq_wait_wake)
 
 typedef struct sq_sched sq_sched;
 typedef struct sq_task sq_task;
@@ -83,14 +83,14 @@ struct sq_task {
     struct sq_task_context context; /* while it does not run */
     uint32_t own_priority; /* SCHED_FIFO's 1 to 99; 0: normal; 100: an interrupt */
     uint32_t priority;     /* that, or one inherited; simulated only */
-    uint32_t calls_left; /* of the slice */
+    uint32_t calls_left;   /* of the slice */
     bool slice_is_over;
     bool is_told_to_stop; /* the owner's */
     struct sq_fiber fiber;
     /* -- under the lock of the queue it is on -- */
     struct sq_list link;
-    const void *waits_for; /* the waker's, to tell tasks of one queue apart */
-    uint64_t wake_ns;      /* the sleeping CPU's; sq_task_sleep_until */
+    const void *waits_for;     /* the waker's, to tell tasks of one queue apart */
+    uint64_t wake_ns;          /* the sleeping CPU's; sq_task_sleep_until */
     struct sq_list sched_link; /* all tasks; under the scheduler's own mutex */
     struct sq_task_engine engine;
 };
@@ -101,10 +101,11 @@ _Static_assert(offsetof(struct sq_task, cpu) == 0, "a task begins as sq_task_hea
  * it: class WAIT, or WORKLOAD. */
 struct sq_wait_queue {
     struct sq_list tasks;
+    bool is_for_data; /* of a socket that is read; constant; simulated only */
 };
 
-/* What tells every task to leave for good; read at each step, with relaxed builtins: it is
- * the host's, and no cost of the machine. */
+/* What tells every task to leave for good; read at each step, with relaxed builtins: it
+ * is the host's, and no cost of the machine. */
 struct sq_sched_signal {
     uint32_t stop;
 };
@@ -153,12 +154,14 @@ _Noreturn void sq_task_abandon(sq_task *task);
 void sq_task_next_slice(sq_task *task);
 /* Sleep until the machine's clock shows `time_ns`. Requires no lock held. */
 void sq_task_sleep_until(sq_task *task, uint64_t time_ns);
-/* SCHED_FIFO of this priority, 1 to 99, or a normal task again (0), from now on: it goes
- * before all of lower priority, and between those of its own in the order they came.
+/* SCHED_FIFO of this priority, 1 to 99, or a normal task again (0), from now on: it
+ * goes before all of lower priority, and between those of its own in the order they
+ * came.
  *
- * SQ_TASK_PRIORITY_INTERRUPT: it stands for what the interrupts of its CPU do. Simulated,
- * it takes the CPU from every task as soon as that one has interrupts and preemption on,
- * under every kernel; it is no load that placement looks at, and no context switch. */
+ * SQ_TASK_PRIORITY_INTERRUPT: it stands for what the interrupts of its CPU do.
+ * Simulated, it takes the CPU from every task as soon as that one has interrupts and
+ * preemption on, under every kernel; it is no load that placement looks at, and no
+ * context switch. */
 void sq_task_set_priority(sq_task *task, uint32_t priority);
 /* Let tasks of this CPU run whose time has come. */
 void sq_task_look_at_timers(sq_task *task);
@@ -166,6 +169,7 @@ void sq_task_look_at_timers(sq_task *task);
 static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
 {
     sq_list_init(&queue->tasks);
+    queue->is_for_data = false;
 }
 
 /*
@@ -175,7 +179,8 @@ static inline void sq_wait_queue_init(struct sq_wait_queue *queue)
  */
 void sq_wait_sleep(sq_task *task, struct sq_wait_queue *queue, sq_lock *lock);
 /* For sleeping locks, native only: the task is on a list that `lock` guards; leave the
- * CPU, then let go of the lock. The task is continued even if the run ends meanwhile. */
+ * CPU, then let go of the lock. The task is continued even if the run ends meanwhile.
+ */
 void sq_task_block(sq_task *task, sq_lock *lock);
 /* Make up to `limit_count` waiting tasks runnable. Requires the queue's lock. Returns
  * how many there were. */

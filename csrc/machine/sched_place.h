@@ -44,8 +44,10 @@ static void queue_notify(struct sq_sim_cpu *waker, struct run_queue *queue,
     if (task->priority > queue->current->priority)
         queue_notify_priority(waker, queue);
     else if (queue->current->engine.vruntime_ps >
-             task->engine.vruntime_ps + granularity_ps)
+             task->engine.vruntime_ps + granularity_ps) {
         queue->cpu->slice_end_ps = 0;
+        queue->is_overtaken = true;
+    }
 }
 
 /* Put a runnable task on a queue. `cpu` does it. */
@@ -56,6 +58,7 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     sq_lock_acquire(cpu, &queue->lines->lock);
     sq_touch_write(cpu, &queue->lines->load, sizeof(uint64_t));
     queue_update(queue, waker->now_ps);
+    queue_note_load(queue, waker->now_ps);
     if (is_woken && queue_of(task) != queue) {
         task_rebase(task, queue_of(task), queue);
         queue->migration_count++;
@@ -82,18 +85,43 @@ static bool queue_is_idle(const struct run_queue *queue)
     return queue->is_idle;
 }
 
-/* Would the waker's CPU be no more loaded with the task than the one it ran on? */
-static bool wake_is_affine(const struct run_queue *waker, const struct run_queue *last,
+/* What the load of a CPU is taken for: the larger (or the smaller) of now and the last
+ * tick, where the kernel keeps a history. */
+static uint32_t wake_load(const struct run_queue *queue, uint64_t now_ps, bool larger)
+{
+    uint32_t load = queue_load(queue);
+    uint32_t before = queue->tick_load;
+    if (queue->sched->rules.sched_wake_history == 0 || queue_has_ticked(queue, now_ps))
+        return load;
+    return (before > load) == larger ? before : load;
+}
+
+/* Has the task run so lately that its lines are still where it was? */
+static bool task_is_hot(const struct sim_sched *sched, const sq_task *task,
+                        uint64_t now_ps)
+{
+    uint64_t cost_ps = (uint64_t)sched->rules.sched_migration_cost_us * US_PS;
+    return now_ps < task->engine.ran_until_ps + cost_ps;
+}
+
+/* Is a woken task drawn to its waker's CPU? Half of the imbalance that is put up with
+ * between CPUs counts. */
+static bool wake_is_affine(const struct run_queue *waker, const sq_task *task,
                            bool sync)
 {
-    uint32_t here = queue_load(waker) + 1;
-    uint32_t there = queue_load(last);
+    const struct sq_sched_rules *rules = &waker->sched->rules;
+    uint64_t now_ps = waker->cpu->now_ps;
+    int64_t here = wake_load(waker, now_ps, true);
+    int64_t there = wake_load(queue_of(task), now_ps, false);
+    if (sync && rules->sched_wake_cold != 0 && !task_is_hot(waker->sched, task, now_ps))
+        return true;
+    /* An interrupt wakes in the name of the task below, be it the idle one, which is no
+     * load: then there is less than none, and the task is drawn. */
     if (sync && waker->current != NULL)
         here--;
-    if (here <= 1 && waker->sched->rules.sched_wake_low_load != 0)
+    if (here == 0 && rules->sched_wake_low_load != 0)
         return true;
-    /* Half of the imbalance counts, as in the kernel. */
-    return 100 * here <= (100 + (IMBALANCE_PERCENT - 100) / 2) * there;
+    return 100 * (here + 1) <= (100 + ((int64_t)IMBALANCE_PERCENT - 100) / 2) * there;
 }
 
 /* An idle CPU of the same last-level cache (or socket), else NULL. */
@@ -120,7 +148,7 @@ static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task, bool syn
     if (!task_is_movable(task) || sched->is_finished)
         return last;
     if (sched->rules.sched_wake_affine != 0 && here != last &&
-        wake_is_affine(here, last, sync))
+        wake_is_affine(here, task, sync))
         target = here;
     if (queue_is_idle(target))
         return target;
@@ -149,8 +177,11 @@ uint32_t sq_wait_wake(sq_cpu *cpu, struct sq_wait_queue *queue, uint32_t limit_c
     uint32_t count = 0;
     while (count < limit_count && !sq_list_is_empty(&queue->tasks)) {
         sq_task *task = SQ_LIST_ENTRY(queue->tasks.next, sq_task, link);
+        const struct sq_sched_rules *rules = &sched_of(task)->rules;
         sq_list_unlink(&task->link);
-        wake_task(cpu, task, sched_of(task)->rules.sched_sync_wakeups != 0);
+        wake_task(cpu, task,
+                  rules->sched_sync_wakeups != 0 &&
+                      (!queue->is_for_data || rules->sched_sync_readable != 0));
         count++;
     }
     return count;
@@ -176,27 +207,21 @@ static struct run_queue *balance_find(struct sim_sched *sched,
     return busiest;
 }
 
-/* Has the task run so lately that its lines are still where it was? */
-static bool task_is_hot(const struct sim_sched *sched, const sq_task *task,
-                        uint64_t now_ps)
-{
-    uint64_t cost_ps = (uint64_t)sched->rules.sched_migration_cost_us * US_PS;
-    return now_ps < task->engine.ran_until_ps + cost_ps;
-}
-
-/* Move up to `limit` waiting tasks. Returns how many. */
+/* Move up to `limit` waiting tasks, hot ones only if it is forced. Returns how many. */
 static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
-                             uint32_t limit)
+                             uint32_t limit, bool is_forced)
 {
     struct sim_sched *sched = to->sched;
     sq_cpu *cpu = &to->cpu->base;
     uint32_t moved = 0;
     sq_lock_acquire(cpu, &from->lines->lock);
     sq_touch_write(cpu, &from->lines->load, sizeof(uint64_t));
+    queue_note_load(from, to->cpu->now_ps);
+    queue_note_load(to, to->cpu->now_ps);
     for (uint32_t i = from->count; i > 0 && moved < limit; i--) {
         sq_task *task;
         if (i > from->count || !task_is_movable(from->heap[i - 1]) ||
-            task_is_hot(sched, from->heap[i - 1], to->cpu->now_ps))
+            (!is_forced && task_is_hot(sched, from->heap[i - 1], to->cpu->now_ps)))
             continue;
         task = queue_take(from, i - 1);
         task_rebase(task, from, to);
@@ -209,6 +234,31 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     return moved;
 }
 
+/* Look for a longer queue, of the same cache (level 0) or anywhere (level 1), and move
+ * up to half of what it has more. A CPU that found one several times in a row and
+ * nothing to move but hot tasks takes those. Returns how many came. */
+static uint32_t balance_level(struct run_queue *to, uint32_t level, bool is_new_idle)
+{
+    const struct sq_sched_rules *rules = &to->sched->rules;
+    struct run_queue *from = balance_find(to->sched, to, level == 0);
+    uint32_t *failed_count = &to->balance_failed_count[level];
+    uint32_t own = queue_load(to), limit, moved;
+    if (from == NULL ||
+        100 * queue_load(from) <= IMBALANCE_PERCENT * sq_max_u64(own, 1)) {
+        *failed_count = 0;
+        return 0;
+    }
+    limit = (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX);
+    moved = balance_pull(to, from, limit,
+                         rules->sched_force_after != 0 &&
+                             *failed_count >= (uint64_t)rules->sched_force_after);
+    if (moved > 0)
+        *failed_count = 0;
+    else if (!is_new_idle || rules->sched_newidle_fails != 0)
+        ++*failed_count;
+    return moved;
+}
+
 /* A queue ran dry. A CPU that is called back soon does not look at others' queues. */
 static void balance_new_idle(struct run_queue *queue)
 {
@@ -217,31 +267,18 @@ static void balance_new_idle(struct run_queue *queue)
     if (sched->rules.sched_newidle_balance == 0 || sched->waiting_count == 0 ||
         queue->average_idle_ps < cost_ps)
         return;
-    for (int pass = 0; pass < 2 && queue->count == 0; pass++) {
-        struct run_queue *from = balance_find(sched, queue, pass == 0);
-        if (from != NULL)
-            (void)balance_pull(queue, from,
-                               (uint32_t)sq_min_u64((from->count + 1) / 2, PULL_MAX));
-    }
+    for (uint32_t level = 0; level < 2 && queue->count == 0; level++)
+        (void)balance_level(queue, level, true);
 }
 
 /* Now and then, level out with a queue that is clearly longer. */
 static void balance_periodic(struct run_queue *queue, uint64_t interval_ps)
 {
-    struct sim_sched *sched = queue->sched;
     if (queue->cpu->now_ps < queue->balance_at_ps)
         return;
     queue->balance_at_ps = queue->cpu->now_ps + interval_ps;
-    for (int pass = 0; pass < 2; pass++) {
-        struct run_queue *from = balance_find(sched, queue, pass == 0);
-        uint32_t own = queue_load(queue);
-        if (from == NULL ||
-            100 * queue_load(from) <= IMBALANCE_PERCENT * sq_max_u64(own, 1))
-            continue;
-        (void)balance_pull(
-            queue, from,
-            (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX));
-    }
+    for (uint32_t level = 0; level < 2; level++)
+        (void)balance_level(queue, level, false);
 }
 
 #endif

@@ -42,12 +42,17 @@ struct run_queue {
     struct sq_list timers; /* sq_task.link */
     /* -- */
     sq_task *current, *last;
+    sq_task *buddy;     /* waits here; a woken task took the CPU from it */
+    bool is_overtaken;  /* the current task gives way to a woken one */
+    uint32_t tick_load; /* at the last tick before load_since_ps */
+    uint64_t load_since_ps;
     uint64_t min_vruntime_ps;
     bool is_idle;
     bool was_idle; /* since it had a task */
     bool has_interrupts;
     uint64_t interrupt_since_ps; /* the work of interrupts goes on */
     uint64_t idle_since_ps, average_idle_ps, balance_at_ps;
+    uint32_t balance_failed_count[2]; /* in a row; within the cache, anywhere */
     uint64_t switch_count, migration_count;
     struct sq_fiber loop;
     enum sched_after after;
@@ -64,7 +69,7 @@ struct sim_sched {
     struct sq_fiber_pool stacks;
     struct sq_fiber main_fiber;
     struct sq_list tasks; /* sq_task.sched_link */
-    uint32_t task_count, task_number, next_cpu, waiting_count;
+    uint32_t task_count, task_number, next_cpu, waiting_count, running_count;
     bool is_finished;
     bool is_preemptible;   /* by tasks of higher priority, nearly everywhere */
     struct sq_error error; /* code 0: none */
@@ -173,6 +178,8 @@ static sq_task *queue_take(struct run_queue *queue, uint32_t i)
     queue->sched->waiting_count--;
     queue->interrupt_count -= task_is_interrupt(task);
     task->engine.is_queued = false;
+    if (queue->buddy == task)
+        queue->buddy = NULL;
     if (task_is_movable(task))
         queue->movable_count--;
     return task;
@@ -206,6 +213,21 @@ static uint32_t queue_load(const struct run_queue *queue)
     if (queue->current == NULL)
         return waiting;
     return waiting + (!task_is_interrupt(queue->current) || queue_runs_softirqd(queue));
+}
+
+/* Has there been a tick since the load changed last? */
+static bool queue_has_ticked(const struct run_queue *queue, uint64_t now_ps)
+{
+    uint64_t tick_us = sq_max_u64((uint64_t)queue->sched->rules.sched_tick_us, 1);
+    return now_ps / (tick_us * US_PS) > queue->load_since_ps / (tick_us * US_PS);
+}
+
+/* Called before the load changes: what was it at the last tick? */
+static void queue_note_load(struct run_queue *queue, uint64_t now_ps)
+{
+    if (queue_has_ticked(queue, now_ps))
+        queue->tick_load = queue_load(queue);
+    queue->load_since_ps = sq_max_u64(now_ps, queue->load_since_ps);
 }
 
 /* Book what the running task has run until now on it. The work of interrupts has no
@@ -249,6 +271,23 @@ static void task_place_woken(const struct run_queue *queue, sq_task *task)
         credit_ps /= 2;
     floor_ps = queue->min_vruntime_ps - sq_min_u64(credit_ps, queue->min_vruntime_ps);
     task->engine.vruntime_ps = sq_max_u64(task->engine.vruntime_ps, floor_ps);
+}
+
+/* The waiting task that goes on next, as a place in the heap: the least virtual
+ * runtime, but for one that a woken task took the CPU from and that is due nearly as
+ * soon. */
+static uint32_t queue_next(const struct run_queue *queue)
+{
+    const struct sq_sched_rules *rules = &queue->sched->rules;
+    uint64_t granularity_ps = (uint64_t)rules->sched_wakeup_granularity_us * US_PS;
+    const sq_task *first = queue->heap[0];
+    uint32_t i = 0;
+    if (queue->buddy == NULL || first->priority > queue->buddy->priority ||
+        queue->buddy->engine.vruntime_ps > first->engine.vruntime_ps + granularity_ps)
+        return 0;
+    while (queue->heap[i] != queue->buddy)
+        i++;
+    return i;
 }
 
 static uint64_t queue_slice_ps(const struct run_queue *queue)

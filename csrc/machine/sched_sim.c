@@ -26,9 +26,9 @@
  * Departures: no group scheduling; a slice is fixed when it begins; preemption between
  * equals takes effect at a task's next call that may block (a kernel without
  * preemption, at the return from a system call); a task that is preempted inside a call
- * goes on on its CPU; load is the number of runnable tasks at that moment, without
- * history; the time of interrupts is on no task's account; ksoftirqd does not share its
- * CPU.
+ * goes on on its CPU; load is the number of runnable tasks, now and
+ * (sched_wake_history) at the last tick, without averages; the time of interrupts is on
+ * no task's account; ksoftirqd does not share its CPU.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -225,7 +225,8 @@ _Noreturn void sq_task_abandon(sq_task *task)
 }
 
 /* Slices are by the clock here. Calls are counted for the host: a task whose calls take
- * little or no simulated time may never come to another place where it can be stopped. */
+ * little or no simulated time may never come to another place where it can be stopped.
+ */
 void sq_task_next_slice(sq_task *task)
 {
     task->calls_left = SCHED_HOST_CALLS;
@@ -278,11 +279,25 @@ static void task_free(struct sim_sched *sched, sq_task *task)
     free(task);
 }
 
+/* The task went back to the queue: because a woken one takes its place? With fewer than
+ * three tasks (sched_nr_latency) there is nothing to prefer it to. */
+static void loop_note_buddy(struct run_queue *queue, sq_task *task)
+{
+    const struct sq_sched_rules *rules = &queue->sched->rules;
+    int64_t least = rules->sched_latency_us /
+                    sq_max_u64((uint64_t)rules->sched_min_granularity_us, 1);
+    if (rules->sched_last_buddy != 0 && queue->is_overtaken &&
+        queue_load(queue) >= (uint64_t)least)
+        queue->buddy = task;
+}
+
 /* Let `task` run until it leaves the CPU. */
 static void loop_run_task(struct run_queue *queue, sq_task *task)
 {
     struct sq_sim_cpu *cpu = queue->cpu;
     queue->current = task;
+    queue->sched->running_count++;
+    queue->is_overtaken = false;
     task->engine.started_ps = cpu->now_ps;
     cpu->base.task = task;
     cpu->base.context = task->context;
@@ -299,8 +314,10 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     cpu->base.task = NULL;
     cpu->preempt_at_ps = UINT64_MAX;
     queue_update(queue, cpu->now_ps);
+    queue_note_load(queue, cpu->now_ps);
     task->engine.ran_until_ps = cpu->now_ps;
     queue->current = NULL;
+    queue->sched->running_count--;
     mutex_owner_leaves(cpu, task);
     switch (queue->after) {
     case SCHED_SLEEPS:
@@ -311,6 +328,7 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     case SCHED_YIELDS:
     case SCHED_PREEMPTED:
         queue_enqueue(&cpu->base, queue, task, false);
+        loop_note_buddy(queue, task);
         break;
     case SCHED_NAPS:
         timers_add(queue, task);
@@ -337,7 +355,7 @@ static sq_task *loop_pick(struct run_queue *queue)
         sq_lock_acquire(&cpu->base, &queue->lines->lock);
         sq_touch_write(&cpu->base, &queue->lines->load, sizeof(uint64_t));
         if (queue->count > 0)
-            task = queue_take(queue, 0);
+            task = queue_take(queue, queue_next(queue));
         sq_lock_release(&cpu->base, &queue->lines->lock);
     }
     if (task != NULL && !task_is_interrupt(task)) {
@@ -353,15 +371,15 @@ static sq_task *loop_pick(struct run_queue *queue)
     return task;
 }
 
-/* Wait until called, until the first timer, and while tasks wait elsewhere no longer
- * than a tick. */
+/* Wait until called, until the first timer, and no longer than a tick, unless nothing
+ * is left that could become work. */
 static void idle_wait(struct run_queue *queue)
 {
     const struct sim_sched *sched = queue->sched;
     struct sq_sim_cpu *cpu = queue->cpu;
     uint64_t until_ps = timers_next_ps(queue);
     cpu->is_idle = true;
-    if (sched->waiting_count > 0)
+    if (sched->waiting_count + sched->running_count + sched->base.timer_count > 0)
         until_ps = sq_min_u64(
             until_ps, cpu->now_ps + (uint64_t)sched->rules.sched_tick_us * US_PS);
     if (until_ps == UINT64_MAX)
@@ -486,7 +504,8 @@ sq_sched *sq_sched_create(sq_machine *base, const struct sq_sched_config *config
     }
     sched->machine = machine;
     sched->rules = config->rules;
-    sched->is_preemptible = config->rules.sched_preempt_rt > 0;
+    sq_sched_rules_fill(&sched->rules);
+    sched->is_preemptible = sched->rules.sched_preempt_rt > 0;
     sched->cpu_count = cpu_count;
     sched->queues = queues;
     sched->lines = lines;

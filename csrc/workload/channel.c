@@ -39,6 +39,7 @@ static sq_channel *channel_create(sq_task *task, uint64_t limit_bytes,
     sq_lock_init(&channel->queue_lock, SQ_LOCK_WORKLOAD);
     sq_wait_queue_init(&channel->senders);
     sq_wait_queue_init(&channel->receivers);
+    channel->receivers.is_for_data = true;
     channel->limit_bytes = limit_bytes;
     channel->writable_bytes =
         limit_bytes / 100 * wake_percent + limit_bytes % 100 * wake_percent / 100;

@@ -111,7 +111,12 @@ class Numbers:
             "profile": {"f": 0.25, "w": 0.125, "other": 0.5},
             "context_switches": 3 * number,
             "cpu_migrations": number,
-            "latency_ns": {"wakeup": {"mean": 5000.0 + seed, "max": 9000 + seed}},
+            "latency_by_cpu_ns": {
+                "wakeup": {
+                    str(cpu): {"mean": 5000.0 + seed, "max": 9000 + seed}
+                    for cpu in range(8)
+                }
+            },
         }
 
 

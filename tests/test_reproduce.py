@@ -317,7 +317,8 @@ def test_a_rate_is_taken_as_it_is():
 
 def test_a_latency_is_turned_into_the_unit_of_the_table():
     table = find_table("rt-cyclictest-i4790-2021")
-    sample = {"latency_ns": {"wakeup": {"mean": 6500.0, "max": 20000}}}
+    thread = {"mean": 6500.0, "max": 20000}
+    sample = {"latency_by_cpu_ns": {"wakeup": {"1": thread}}}
 
     assert cell_value(table, table.rows[0], sample) == pytest.approx(6.5)
     assert cell_value(table, table.rows[7], sample) == pytest.approx(20.0)

@@ -148,6 +148,7 @@ def migrations(threads: int, **parameters: int | str) -> int:
     row = slabq.run(
         "tcp_rr",
         policy="slab",
+        kernel="2.6.35",
         engine="sim",
         machine="opteron-4x4",
         threads=threads,
@@ -538,6 +539,18 @@ def test_cyclictest_measures_wake_ups_while_hackbench_moves_its_messages(policy)
     wakeup = result.latency_ns["wakeup"]
     assert wakeup["count"] >= 2  # at least one on each CPU
     assert 0 < wakeup["p50"] <= wakeup["p99"] <= wakeup["max"]
+
+
+def test_each_thread_of_cyclictest_has_its_latencies_under_its_cpu():
+    result = run("cyclictest", groups=1, loops=100, interval_us=100, distance_us=300)
+    sample = result.sample
+    threads = sample["latency_by_cpu_ns"]["wakeup"]
+    whole = sample["latency_ns"]["wakeup"]
+
+    assert set(threads) == {"0", "1"}
+    assert sum(thread["count"] for thread in threads.values()) == whole["count"]
+    assert max(thread["max"] for thread in threads.values()) == whole["max"]
+    assert threads["0"]["count"] > threads["1"]["count"]  # 100 us apart, and 400
 
 
 def test_the_time_of_cyclictest_is_that_of_hackbench():

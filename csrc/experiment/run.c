@@ -17,6 +17,8 @@
  *                            slots / bytes; 0 without slabs
  *
  * `latency_ns` is of a sample: about one call in latency_interval, at random gaps.
+ * `latency_by_cpu_ns` has the workload's own paths again, by the number of the CPU that
+ * told the time: where tasks are pinned, by task.
  *
  * On a simulated machine locks, profile and latencies are of the measured time. With
  * warmup_operations or measure_operations the counters are too; `allocations`, `frees`

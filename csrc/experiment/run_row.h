@@ -149,6 +149,22 @@ static void run_write_path(struct sq_json *json, const char *path,
     sq_json_close(json);
 }
 
+/* The workload's own latencies as each CPU told them. */
+static void run_write_paths_of_cpus(const struct run *run, struct sq_json *json)
+{
+    char name[16];
+    sq_json_open_object(json, "latency_by_cpu_ns");
+    for (uint32_t path = 0; path < run->runner.latency_path_count; path++) {
+        sq_json_open_object(json, run->runner.latency_path_name[path]);
+        for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++) {
+            (void)snprintf(name, sizeof(name), "%u", i);
+            run_write_path(json, name, &run->runner.cpus[i].latency_ns[path]);
+        }
+        sq_json_close(json);
+    }
+    sq_json_close(json);
+}
+
 static void run_sum_cpus(const struct run *run, struct sq_runner_cpu *sums)
 {
     for (uint32_t i = 0; i < run->request->machine->topology.cpu_count; i++) {
@@ -246,6 +262,8 @@ static void run_write(const struct run *run, sq_cpu *cpu,
         run_write_path(json, run->runner.latency_path_name[path],
                        &sums->latency_ns[path]);
     sq_json_close(json);
+    if (run->runner.latency_path_count > 0)
+        run_write_paths_of_cpus(run, json);
     sq_json_unsigned(json, "context_switches", run->runner.context_switches);
     sq_json_unsigned(json, "cpu_migrations", run->runner.cpu_migrations);
     sq_json_unsigned(json, "allocations", sums->allocations);

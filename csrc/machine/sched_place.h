@@ -9,6 +9,20 @@
 
 /* ---- waking ---- */
 
+/* Is nothing there to run, and nothing on its way? What interrupts do is no task, so
+ * the CPU may be idle below them. */
+static bool queue_is_idle(const struct run_queue *queue)
+{
+    if (queue->count > queue->interrupt_count &&
+        queue->sched->rules.sched_idle_if_queued == 0)
+        return false;
+    if (queue->current != NULL)
+        return task_is_interrupt(queue->current) && !queue_runs_softirqd(queue);
+    return queue->is_idle;
+}
+
+#include "machine/sched_place_pelt.h"
+
 /* A task of higher priority than the running one waits. Where everything can be
  * preempted that is at once, else at the next call that may block. */
 static void queue_notify_priority(struct sq_sim_cpu *waker, struct run_queue *queue)
@@ -61,6 +75,7 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     queue_note_load(queue, waker->now_ps);
     if (is_woken && queue_of(task) != queue) {
         task_rebase(task, queue_of(task), queue);
+        load_move(queue_of(task), queue, task, waker->now_ps);
         queue->migration_count++;
     }
     if (is_woken)
@@ -68,21 +83,10 @@ static void queue_enqueue(sq_cpu *cpu, struct run_queue *queue, sq_task *task,
     if (is_woken && task_is_interrupt(task))
         queue->interrupt_since_ps = waker->now_ps;
     task->cpu = &queue->cpu->base;
+    load_begin(queue, task, waker->now_ps);
     queue_add(queue, task);
     queue_notify(waker, queue, task);
     sq_lock_release(cpu, &queue->lines->lock);
-}
-
-/* Is nothing there to run, and nothing on its way? What interrupts do is no task, so
- * the CPU may be idle below them. */
-static bool queue_is_idle(const struct run_queue *queue)
-{
-    if (queue->count > queue->interrupt_count &&
-        queue->sched->rules.sched_idle_if_queued == 0)
-        return false;
-    if (queue->current != NULL)
-        return task_is_interrupt(queue->current) && !queue_runs_softirqd(queue);
-    return queue->is_idle;
 }
 
 /* What the load of a CPU is taken for: the larger (or the smaller) of now and the last
@@ -140,13 +144,15 @@ static struct run_queue *wake_find_idle(struct sim_sched *sched,
 }
 
 /* Where a woken task goes. `sync`: its waker is about to sleep. */
-static struct run_queue *wake_place(sq_cpu *waker, const sq_task *task, bool sync)
+static struct run_queue *wake_place(sq_cpu *waker, sq_task *task, bool sync)
 {
     struct sim_sched *sched = sched_of(task);
     struct run_queue *last = queue_of(task), *target = last, *idle = NULL;
     struct run_queue *here = &sched->queues[waker->index];
     if (!task_is_movable(task) || sched->is_finished)
         return last;
+    if (sched->rules.sched_load_average != 0)
+        return wake_place_by_load(waker, task, sync);
     if (sched->rules.sched_wake_affine != 0 && here != last &&
         wake_is_affine(here, task, sync))
         target = here;
@@ -225,6 +231,7 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
             continue;
         task = queue_take(from, i - 1);
         task_rebase(task, from, to);
+        load_move(from, to, task, to->cpu->now_ps);
         task->cpu = cpu;
         queue_add(to, task);
         to->migration_count++;
@@ -232,6 +239,15 @@ static uint32_t balance_pull(struct run_queue *to, struct run_queue *from,
     }
     sq_lock_release(cpu, &from->lines->lock);
     return moved;
+}
+
+/* How many tasks may move at once. A preemptible kernel moves one to a CPU that ran dry,
+ * to be done soon. */
+static uint32_t balance_limit(const struct sim_sched *sched, bool is_new_idle)
+{
+    if (!sched->is_preemptible)
+        return PULL_MAX;
+    return is_new_idle ? 1 : PULL_MAX_RT;
 }
 
 /* Look for a longer queue, of the same cache (level 0) or anywhere (level 1), and move
@@ -248,7 +264,8 @@ static uint32_t balance_level(struct run_queue *to, uint32_t level, bool is_new_
         *failed_count = 0;
         return 0;
     }
-    limit = (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2, PULL_MAX);
+    limit = (uint32_t)sq_min_u64((queue_load(from) - own + 1) / 2,
+                                 balance_limit(to->sched, is_new_idle));
     moved = balance_pull(to, from, limit,
                          rules->sched_force_after != 0 &&
                              *failed_count >= (uint64_t)rules->sched_force_after);

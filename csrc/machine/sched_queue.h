@@ -12,6 +12,7 @@
 
 #define US_PS             UINT64_C(1000000)
 #define PULL_MAX          32u  /* tasks moved at a time */
+#define PULL_MAX_RT       8u   /* the same with PREEMPT_RT */
 #define IMBALANCE_PERCENT 125u /* a queue must be so much longer to be pulled from */
 
 enum sched_after {
@@ -38,6 +39,8 @@ struct run_queue {
     sq_task **heap;
     uint32_t count, capacity, movable_count;
     uint32_t interrupt_count; /* of them, work of interrupts */
+    struct sim_load load;
+    uint64_t wake_idle_ps, idle_tick; /* see sched_place_pelt.h */
     /* -- tasks that sleep until a time, the first to wake first -- */
     struct sq_list timers; /* sq_task.link */
     /* -- */

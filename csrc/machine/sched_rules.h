@@ -42,6 +42,8 @@
       "sim: 1: a woken task goes to an idle CPU of the socket")                        \
     X(sched_idle_sibling, -1, -1, 1,                                                   \
       "sim: 1: a woken task goes to an idle CPU of the last-level cache")              \
+    X(sched_load_average, -1, -1, 1,                                                   \
+      "sim: 1: a woken task is placed by averages of load, as in 5.14")                \
     X(sched_newidle_balance, -1, -1, 1, "sim: 1: a CPU that runs dry pulls tasks")     \
     X(sched_newidle_fails, -1, -1, 1,                                                  \
       "sim: 1: a CPU that ran dry and found nothing to pull but hot tasks counts "     \
@@ -83,6 +85,7 @@
     X(sched_idle_if_queued, 1, 0)                                                      \
     X(sched_wake_idle, 0, 0)                                                           \
     X(sched_idle_sibling, 1, 0)                                                        \
+    X(sched_load_average, 0, 0)                                                        \
     X(sched_newidle_balance, 1, 0)                                                     \
     X(sched_newidle_fails, 1, 0)                                                       \
     X(sched_force_after, 2, 0)                                                         \

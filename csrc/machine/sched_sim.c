@@ -27,8 +27,9 @@
  * equals takes effect at a task's next call that may block (a kernel without
  * preemption, at the return from a system call); a task that is preempted inside a call
  * goes on on its CPU; load is the number of runnable tasks, now and
- * (sched_wake_history) at the last tick, without averages; the time of interrupts is on
- * no task's account; ksoftirqd does not share its CPU.
+ * (sched_wake_history) at the last tick, without averages but where tasks wake with
+ * sched_load_average; the time of interrupts is on no task's account; ksoftirqd does not
+ * share its CPU.
  */
 #define SQ_MACHINE_SIM 1
 #include "machine/sched.h"
@@ -317,6 +318,8 @@ static void loop_run_task(struct run_queue *queue, sq_task *task)
     queue_note_load(queue, cpu->now_ps);
     task->engine.ran_until_ps = cpu->now_ps;
     queue->current = NULL;
+    if (queue->after != SCHED_YIELDS && queue->after != SCHED_PREEMPTED)
+        load_end(queue, task, cpu->now_ps);
     queue->sched->running_count--;
     mutex_owner_leaves(cpu, task);
     switch (queue->after) {
@@ -425,6 +428,7 @@ static void loop_idle(struct run_queue *queue)
         sq_min_u64(idle_ps, 2 * (uint64_t)sched->rules.sched_migration_cost_us * US_PS);
     queue->average_idle_ps += idle_ps / 8;
     queue->average_idle_ps -= queue->average_idle_ps / 8;
+    wake_note_idle(queue);
     cpu->scope_since_ps = cpu->now_ps;
 }
 

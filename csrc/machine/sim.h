@@ -74,6 +74,13 @@ struct sq_scope_stack {
     uint8_t scope[SIM_SCOPE_DEPTH_MAX];
 };
 
+/* How many tasks were runnable, on average: of a CPU, or of the task itself; see
+ * sched_place_pelt.h. */
+struct sim_load {
+    uint64_t level, updated_ps;
+    uint32_t runnable_count; /* now */
+};
+
 /* What a task keeps for this engine. */
 struct sq_task_engine {
     uint64_t vruntime_ps;
@@ -84,6 +91,11 @@ struct sq_task_engine {
     struct sq_rt_mutex *first_held;
     struct sim_waiter *waiter; /* for a sleeping lock; NULL: for none */
     struct sq_scope_stack scopes;
+    struct sim_load load;
+    uint32_t recent_cpu;       /* used not long ago, to be tried when it wakes */
+    uint32_t last_wakee;       /* number + 1 of the task it last woke */
+    uint32_t flip_count;       /* how often that became another one, lately */
+    uint64_t flips_decayed_ps;
 };
 
 /* preempt_at_ps of a CPU that can be preempted, but has no timer. */

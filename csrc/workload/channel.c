@@ -13,6 +13,19 @@
  * queue is locked for a few stores, a receiver gives the charge back before it frees.
  * Departure: the charge is made with the check, under the lock, where the kernel
  * charges after allocating; so senders that ran at once do not overshoot together.
+ *
+ * With PREEMPT_RT the locks of a socket sleep (simulated only, as its scheduler alone
+ * can take a CPU in the middle of a call):
+ *
+ *   queue_mutex      the messages; the kernel's socket state lock and queue lock in one
+ *   receivers_mutex  the head of the receivers' wait queue, held while they are woken
+ *   senders_mutex    the same of the senders
+ *
+ * The charge is an atomic of the kernel and no lock, so send_lock stays what it is. A
+ * wait queue without sleepers is looked at without its lock. Which tasks are on it is
+ * under the spin lock of its side all the same, which stands for the woken task's own
+ * lock. Who waits looks once more for what it waits for when it has the head's lock, so
+ * no wake-up is lost.
  */
 #include <string.h>
 
@@ -26,9 +39,12 @@ struct sq_channel {
     uint64_t limit_bytes, writable_bytes;
     /* -- receiving side -- */
     _Alignas(SQ_LINE_SIZE) sq_lock queue_lock;
-    struct sq_message *first, *last; /* under queue_lock, as all below */
-    struct sq_wait_queue receivers;
+    struct sq_message *first, *last; /* under queue_lock or queue_mutex, as is_closed */
+    struct sq_wait_queue receivers;  /* under queue_lock */
     bool is_closed;
+    /* -- with PREEMPT_RT; each has the line of its side -- */
+    bool sleeps; /* constant */
+    struct sq_rt_mutex queue_mutex, receivers_mutex, senders_mutex;
 };
 
 static sq_channel *channel_create(sq_task *task, uint64_t limit_bytes,
@@ -40,10 +56,73 @@ static sq_channel *channel_create(sq_task *task, uint64_t limit_bytes,
     sq_wait_queue_init(&channel->senders);
     sq_wait_queue_init(&channel->receivers);
     channel->receivers.is_for_data = true;
+    channel->sleeps = env_of(task)->locks_sleep;
+    sq_rt_mutex_init(&channel->queue_mutex, SQ_LOCK_WORKLOAD, &channel->queue_lock);
+    sq_rt_mutex_init(&channel->receivers_mutex, SQ_LOCK_WORKLOAD, &channel->receivers);
+    sq_rt_mutex_init(&channel->senders_mutex, SQ_LOCK_WORKLOAD, &channel->senders);
     channel->limit_bytes = limit_bytes;
     channel->writable_bytes =
         limit_bytes / 100 * wake_percent + limit_bytes % 100 * wake_percent / 100;
     return channel;
+}
+
+/* The lock of the messages. Returns the CPU that the task is then. */
+static sq_cpu *channel_lock(sq_cpu *cpu, sq_channel *channel)
+{
+    if (channel->sleeps)
+        return sq_rt_mutex_acquire(cpu, &channel->queue_mutex);
+    sq_lock_acquire(cpu, &channel->queue_lock);
+    return cpu;
+}
+
+static void channel_unlock(sq_cpu *cpu, sq_channel *channel)
+{
+    if (channel->sleeps)
+        sq_rt_mutex_release(cpu, &channel->queue_mutex);
+    else
+        sq_lock_release(cpu, &channel->queue_lock);
+}
+
+/* Wake up to `limit_count` of `queue`, under the lock of its head, which sleeps, and
+ * `lock`. Without sleepers neither is taken. */
+static void channel_wake(sq_cpu *cpu, struct sq_wait_queue *queue,
+                         struct sq_rt_mutex *head, sq_lock *lock, uint32_t limit_count)
+{
+    if (sq_list_is_empty(&queue->tasks))
+        return;
+    cpu = sq_rt_mutex_acquire(cpu, head);
+    sq_lock_acquire(cpu, lock);
+    (void)sq_wait_wake(cpu, queue, limit_count);
+    sq_lock_release(cpu, lock);
+    sq_rt_mutex_release(cpu, head);
+}
+
+/* With sleeping locks: wait for room unless there is some by now. */
+static void channel_await_room(sq_task *task, sq_channel *channel)
+{
+    sq_cpu *cpu = sq_rt_mutex_acquire(task->cpu, &channel->senders_mutex);
+    bool is_full;
+    sq_lock_acquire(cpu, &channel->send_lock);
+    is_full = channel->charged_bytes >= channel->limit_bytes;
+    sq_rt_mutex_release(cpu, &channel->senders_mutex);
+    if (is_full)
+        sq_wait_sleep(task, &channel->senders, &channel->send_lock);
+    else
+        sq_lock_release(cpu, &channel->send_lock);
+}
+
+/* The same for a message. */
+static void channel_await_message(sq_task *task, sq_channel *channel)
+{
+    sq_cpu *cpu = sq_rt_mutex_acquire(task->cpu, &channel->receivers_mutex);
+    bool is_empty;
+    sq_lock_acquire(cpu, &channel->queue_lock);
+    is_empty = channel->first == NULL && !channel->is_closed;
+    sq_rt_mutex_release(cpu, &channel->receivers_mutex);
+    if (is_empty)
+        sq_wait_sleep(task, &channel->receivers, &channel->queue_lock);
+    else
+        sq_lock_release(cpu, &channel->queue_lock);
 }
 
 static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
@@ -56,7 +135,12 @@ static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
             sq_lock_release(cpu, &channel->send_lock);
             return;
         }
-        sq_wait_sleep(task, &channel->senders, &channel->send_lock);
+        if (channel->sleeps) {
+            sq_lock_release(cpu, &channel->send_lock);
+            channel_await_room(task, channel);
+        } else {
+            sq_wait_sleep(task, &channel->senders, &channel->send_lock);
+        }
     }
 }
 
@@ -64,7 +148,7 @@ static void channel_reserve(sq_task *task, sq_channel *channel, uint64_t bytes)
 static void channel_put(sq_cpu *cpu, sq_channel *channel, struct sq_message *message)
 {
     message->next = NULL;
-    sq_lock_acquire(cpu, &channel->queue_lock);
+    cpu = channel_lock(cpu, channel);
     if (channel->first == NULL) {
         channel->first = message;
     } else {
@@ -72,8 +156,12 @@ static void channel_put(sq_cpu *cpu, sq_channel *channel, struct sq_message *mes
         channel->last->next = message;
     }
     channel->last = message;
-    (void)sq_wait_wake(cpu, &channel->receivers, 1);
-    sq_lock_release(cpu, &channel->queue_lock);
+    if (!channel->sleeps)
+        (void)sq_wait_wake(cpu, &channel->receivers, 1);
+    channel_unlock(cpu, channel);
+    if (channel->sleeps)
+        channel_wake(cpu, &channel->receivers, &channel->receivers_mutex,
+                     &channel->queue_lock, 1);
 }
 
 static void channel_send(sq_task *task, sq_channel *channel, struct sq_message *message)
@@ -92,40 +180,51 @@ static void channel_deliver(sq_task *task, sq_channel *channel,
 static struct sq_message *channel_receive(sq_task *task, sq_channel *channel)
 {
     for (;;) {
-        sq_cpu *cpu = sq_task_step_blocking(task);
-        struct sq_message *message;
-        sq_lock_acquire(cpu, &channel->queue_lock);
-        message = channel->first;
+        sq_cpu *cpu = channel_lock(sq_task_step_blocking(task), channel);
+        struct sq_message *message = channel->first;
         if (message != NULL) {
             sq_touch_read(cpu, message, sizeof(*message));
             channel->first = message->next;
         }
         if (message != NULL || channel->is_closed) {
-            sq_lock_release(cpu, &channel->queue_lock);
+            channel_unlock(cpu, channel);
             env_charge_syscall(task);
             return message;
         }
-        sq_wait_sleep(task, &channel->receivers, &channel->queue_lock);
+        if (channel->sleeps) {
+            channel_unlock(cpu, channel);
+            channel_await_message(task, channel);
+        } else {
+            sq_wait_sleep(task, &channel->receivers, &channel->queue_lock);
+        }
     }
 }
 
 static void channel_release(sq_task *task, sq_channel *channel, uint64_t bytes)
 {
     sq_cpu *cpu = sq_task_step_blocking(task);
+    bool is_writable;
     sq_lock_acquire(cpu, &channel->send_lock);
     channel->charged_bytes -= sq_min_u64(bytes, channel->charged_bytes);
-    if (channel->charged_bytes <= channel->writable_bytes)
+    is_writable = channel->charged_bytes <= channel->writable_bytes;
+    if (is_writable && !channel->sleeps)
         (void)sq_wait_wake(cpu, &channel->senders, UINT32_MAX);
     sq_lock_release(cpu, &channel->send_lock);
+    if (is_writable && channel->sleeps)
+        channel_wake(cpu, &channel->senders, &channel->senders_mutex,
+                     &channel->send_lock, UINT32_MAX);
 }
 
 static void channel_close(sq_task *task, sq_channel *channel)
 {
-    sq_cpu *cpu = sq_task_step_blocking(task);
-    sq_lock_acquire(cpu, &channel->queue_lock);
+    sq_cpu *cpu = channel_lock(sq_task_step_blocking(task), channel);
     channel->is_closed = true;
-    (void)sq_wait_wake(cpu, &channel->receivers, UINT32_MAX);
-    sq_lock_release(cpu, &channel->queue_lock);
+    if (!channel->sleeps)
+        (void)sq_wait_wake(cpu, &channel->receivers, UINT32_MAX);
+    channel_unlock(cpu, channel);
+    if (channel->sleeps)
+        channel_wake(cpu, &channel->receivers, &channel->receivers_mutex,
+                     &channel->queue_lock, UINT32_MAX);
 }
 
 /* ---- pipes ---- */

@@ -521,6 +521,7 @@ static struct env_run *env_create(struct sq_runner *runner)
     if (config.rules.sched_preempt_rt < 0)
         config.rules.sched_preempt_rt =
             sq_options_get(&run->heap->options, run->ops->name, "preempt_rt", 0);
+    run->locks_sleep = !SQ_TOUCH_IS_REAL && config.rules.sched_preempt_rt > 0;
     run->cpus = runner->cpus;
     if (runner->run_values[SQ_RUN_syscall_ns] > 0)
         run->syscall_ns = (uint64_t)runner->run_values[SQ_RUN_syscall_ns];

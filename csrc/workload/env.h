@@ -37,6 +37,7 @@ struct env_run {
     uint64_t clock_cost_ns; /* of one reading of the clock */
     uint64_t syscall_ns;
     uint64_t warmup_operations, measure_operations; /* 0: no window */
+    bool locks_sleep; /* PREEMPT_RT, simulated: those of sockets do */
     struct sq_memory_policy memory_policy;
     bool is_special;   /* allocations follow a memory policy, or are noted in `live` */
     bool checks_frees; /* wrong_free.h */

@@ -91,6 +91,11 @@ int script_add_handle(struct script *script, uint32_t cache, struct sq_sheaf *sh
 /* Run the line if it is a bulk or sheaf command; false if it is none. */
 bool script_bulk_command(struct script *script, const char *line, int *status);
 
+/* ---- script_tune.c ---- */
+
+/* The same for commands that change tunables, expire queues or reap. */
+bool script_tune_command(struct script *script, const char *line, int *status);
+
 /* ---- script_commands.c ---- */
 
 /* Run the command of the current line; `line` is its whole text. */

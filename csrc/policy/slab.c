@@ -488,6 +488,7 @@ static size_t slab_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags, size_
 #include "policy/kmalloc-impl.h"
 
 #include "policy/slab_control.h"
+#include "policy/slab_tune.h"
 #include "policy/slab_check.h"
 #include "policy/slab_dump.h"
 #include "policy/slab_validate.h"

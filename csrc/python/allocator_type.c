@@ -21,7 +21,7 @@ static struct core_state *state_of(PyObject *object)
 /* ---- arguments ---- */
 
 /* 0, or -1 with ParameterError if the machine has no such CPU. */
-static int check_cpu(struct core_state *state, const sq_machine *machine, long cpu)
+int core_check_cpu(struct core_state *state, const sq_machine *machine, long cpu)
 {
     if (cpu >= 0 && cpu < (long)machine->topology.cpu_count)
         return 0;
@@ -33,7 +33,7 @@ static int check_cpu(struct core_state *state, const sq_machine *machine, long c
 sq_cpu *core_enter_cpu(struct core_state *state, allocator_object *allocator, long cpu)
 {
     sq_machine *machine = allocator->machine;
-    if (check_cpu(state, machine, cpu) < 0)
+    if (core_check_cpu(state, machine, cpu) < 0)
         return NULL;
     if (allocator->heap->cpu_is_offline[cpu]) {
         PyErr_Format(state->parameter_error,
@@ -66,7 +66,7 @@ static int check_node(struct core_state *state, const sq_machine *machine, long 
 }
 
 /* 0, or -1 with ParameterError: a mode that there is, and nodes of the machine. */
-static int make_memory_policy(struct core_state *state, const sq_machine *machine,
+int core_make_memory_policy(struct core_state *state, const sq_machine *machine,
                               long mode, unsigned long nodes,
                               struct sq_memory_policy *policy)
 {
@@ -94,7 +94,7 @@ int core_make_request(struct core_state *state, const allocator_object *allocato
     if (check_node(state, allocator->machine, node) < 0)
         return -1;
     return mode < 0 ? 0
-                    : make_memory_policy(state, allocator->machine, mode, nodes,
+                    : core_make_memory_policy(state, allocator->machine, mode, nodes,
                                          &request->policy);
 }
 
@@ -541,92 +541,6 @@ static PyObject *allocator_set_call_site(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* ---- memory policy, CPUs, time ---- */
-
-static PyObject *allocator_set_memory_policy(PyObject *object, PyObject *args)
-{
-    allocator_object *self = (allocator_object *)object;
-    unsigned long nodes;
-    long mode;
-    if (!PyArg_ParseTuple(args, "lk:set_memory_policy", &mode, &nodes) ||
-        make_memory_policy(state_of(object), self->machine, mode, nodes,
-                           &self->memory_policy) < 0)
-        return NULL;
-    self->interleave_turn = 0;
-    Py_RETURN_NONE;
-}
-
-static PyObject *allocator_offline_cpu(PyObject *object, PyObject *argument)
-{
-    allocator_object *self = (allocator_object *)object;
-    struct core_state *state = state_of(object);
-    long cpu_index = PyLong_AsLong(argument);
-    struct sq_error error;
-    sq_cpu *cpu;
-    int status;
-    if (PyErr_Occurred())
-        return NULL;
-    cpu = core_enter_cpu(state, self, cpu_index);
-    if (cpu == NULL)
-        return NULL;
-    status = sq_heap_offline_cpu(cpu, self->heap, &error);
-    core_leave_cpu(cpu);
-    if (status != SQ_OK)
-        return core_raise(state, &error);
-    Py_RETURN_NONE;
-}
-
-static PyObject *allocator_online_cpu(PyObject *object, PyObject *argument)
-{
-    allocator_object *self = (allocator_object *)object;
-    struct core_state *state = state_of(object);
-    long cpu_index = PyLong_AsLong(argument);
-    sq_cpu *cpu;
-    if (PyErr_Occurred() || check_cpu(state, self->machine, cpu_index) < 0)
-        return NULL;
-    if (!self->heap->cpu_is_offline[cpu_index])
-        return PyErr_Format(state->parameter_error,
-                            "cpu is %ld, which is online: accepted are CPUs that are "
-                            "offline",
-                            cpu_index);
-    cpu = self->machine->ops->cpu_enter(self->machine, (uint32_t)cpu_index);
-    sq_heap_online_cpu(cpu, self->heap);
-    core_leave_cpu(cpu);
-    Py_RETURN_NONE;
-}
-
-static PyObject *allocator_online_cpus(PyObject *object, PyObject *unused)
-{
-    allocator_object *self = (allocator_object *)object;
-    PyObject *list = PyList_New(0);
-    (void)unused;
-    for (uint32_t i = 0; list != NULL && i < self->machine->topology.cpu_count; i++) {
-        PyObject *number;
-        if (self->heap->cpu_is_offline[i])
-            continue;
-        number = PyLong_FromUnsignedLong(i);
-        if (number == NULL || PyList_Append(list, number) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(number);
-    }
-    return list;
-}
-
-static PyObject *allocator_advance(PyObject *object, PyObject *argument)
-{
-    allocator_object *self = (allocator_object *)object;
-    unsigned long long milliseconds = PyLong_AsUnsignedLongLong(argument);
-    if (PyErr_Occurred())
-        return NULL;
-    return PyLong_FromUnsignedLongLong(sq_heap_advance(self->heap, milliseconds));
-}
-
-static PyObject *allocator_clock_ms(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return PyLong_FromUnsignedLongLong(((allocator_object *)object)->heap->clock_ms);
-}
-
 static PyMethodDef allocator_methods[] = {
     {"peek", allocator_peek, METH_VARARGS, "(address, offset, count) -> bytes of a slab"},
     {"poke", allocator_poke, METH_VARARGS, "(address, offset, bytes) into a slab"},
@@ -638,12 +552,12 @@ static PyMethodDef allocator_methods[] = {
     {"kmalloc", allocator_kmalloc, METH_VARARGS,
      "(cpu, size, node, mode=-1, nodes=0) -> address"},
     {"krealloc", allocator_krealloc, METH_VARARGS, "(cpu, address, size, node) -> address"},
-    {"set_memory_policy", allocator_set_memory_policy, METH_VARARGS, "(mode, nodes)"},
-    {"offline_cpu", allocator_offline_cpu, METH_O, "(cpu)"},
-    {"online_cpu", allocator_online_cpu, METH_O, "(cpu)"},
-    {"online_cpus", allocator_online_cpus, METH_NOARGS, "-> [cpu]"},
-    {"advance", allocator_advance, METH_O, "(milliseconds) -> passes of the reaper"},
-    {"clock_ms", allocator_clock_ms, METH_NOARGS, "-> milliseconds advanced so far"},
+    {"set_memory_policy", core_set_memory_policy, METH_VARARGS, "(mode, nodes)"},
+    {"offline_cpu", core_offline_cpu, METH_O, "(cpu)"},
+    {"online_cpu", core_online_cpu, METH_O, "(cpu)"},
+    {"online_cpus", core_online_cpus, METH_NOARGS, "-> [cpu]"},
+    {"advance", core_advance, METH_O, "(milliseconds) -> passes of the reaper"},
+    {"clock_ms", core_clock_ms, METH_NOARGS, "-> milliseconds advanced so far"},
     {"kfree", allocator_kfree, METH_VARARGS, "(cpu, address)"},
     {"ksize", allocator_ksize, METH_O, "(address) -> usable bytes"},
     {"caches", allocator_caches, METH_VARARGS, "(with_state=False) -> JSON of all caches"},

@@ -60,6 +60,22 @@ PyObject *core_raise_out_of_memory(struct core_state *state, const char *what, l
 /* Check a cache against itself and against the ledger. 0, or an error code. */
 int core_check_cache(allocator_object *allocator, sq_cpu *cpu, sq_cache *cache,
                      struct sq_error *error);
+/* Is there such a CPU? 0, or -1 with ParameterError. */
+int core_check_cpu(struct core_state *state, const sq_machine *machine, long cpu);
+
+/* The policy of these nodes, as a bit each, and this mode. 0, or -1 with ParameterError. */
+int core_make_memory_policy(struct core_state *state, const sq_machine *machine,
+                            long mode, unsigned long nodes,
+                            struct sq_memory_policy *policy);
+
+/* Methods of Allocator (allocator_cpus.c). */
+PyObject *core_set_memory_policy(PyObject *object, PyObject *args);
+PyObject *core_offline_cpu(PyObject *object, PyObject *argument);
+PyObject *core_online_cpu(PyObject *object, PyObject *argument);
+PyObject *core_online_cpus(PyObject *object, PyObject *unused);
+PyObject *core_advance(PyObject *object, PyObject *argument);
+PyObject *core_clock_ms(PyObject *object, PyObject *unused);
+
 /* ---- debug.c ---- */
 /* The methods of the same names. */
 PyObject *core_peek(struct core_state *state, allocator_object *allocator, PyObject *args);

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 # First of all: what follows takes time, in which a user may press Ctrl-C.
 import slabq.interrupt as _interrupt  # noqa: F401
 from slabq.allocator import Allocator
-from slabq.cache import Cache, Leaks, Place, geometry
+from slabq.cache import Cache, Leaks, Place
+from slabq.cache_geometry import geometry
 from slabq.debugging import Finding, Report
 from slabq.errors import (
     CorruptionError,

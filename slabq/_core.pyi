@@ -47,6 +47,11 @@ def probe(
 def probe_waiters(machine: SimMachine, cpus: int, /) -> list[tuple[int, int, int]]:
     """Picoseconds at which each CPU asked for a lock, got it and had let it go."""
 
+def probe_turns(
+    machine: SimMachine, turns: int, other: int, yields: bool, /
+) -> list[int]:
+    """Picoseconds from one task to the next, on CPU 0 and CPU `other`."""
+
 # -- machine and allocator -----------------------------------------------------------
 @final
 class Machine:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slabq.chapters import number_text
-from slabq.checks import require_choice
+from slabq.checks import decimal_or_text, require_choice
 from slabq.costs import default_costs
 from slabq.errors import ParameterError
 from slabq.explanation import pair_labels, result_pairs, wrap_text
@@ -312,12 +312,11 @@ def _changes_named(text: str, one: Result, other: Result) -> list[Change]:
     if not owners:
         everything = [o for p in policies for o in policy_options(p)]
         require_choice("option or cost", name, [*everything, *default_costs()])
-    try:
-        number = int(value or "0", 0)
-    except ValueError:
+    number = decimal_or_text(value or "0")
+    if isinstance(number, str):
         raise ParameterError(
             f"ablate is {text!r}: accepted are NAME and NAME=VALUE with a whole number"
-        ) from None
+        )
     return [Change(owner, name, number) for owner in owners]
 
 

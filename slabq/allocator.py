@@ -10,18 +10,12 @@ from typing import Any
 
 from slabq import _core
 from slabq.allocator_control import AllocatorControl
-from slabq.cache import (
-    ALIGN_MAX,
-    SIZE_MAX,
-    Cache,
-    call_policy,
-    check_address,
-    check_cpu,
-    check_node,
-)
+from slabq.allocator_memory import AllocatorMemory
+from slabq.cache import Cache, call_policy, check_address, check_cpu, check_node
 from slabq.cache_flags import check_sheaf_capacity, flag_bits
+from slabq.cache_geometry import ALIGN_MAX, SIZE_MAX
 from slabq.cache_record import CacheRecord, summarize_cache
-from slabq.checks import check_debug, require_bytes, require_int, shown
+from slabq.checks import check_debug, require_int, shown
 from slabq.debugging import Report, read_reports
 from slabq.errors import ParameterError
 from slabq.machine import Machine, MachineLike, find_machine
@@ -36,7 +30,7 @@ NAME_BYTES_MAX = 63
 KMALLOC_MAX = 1 << 40
 
 
-class Allocator(AllocatorControl):
+class Allocator(AllocatorControl, AllocatorMemory):
     """One policy on one machine of the native engine, for use call by call.
 
     Parameters
@@ -322,171 +316,6 @@ class Allocator(AllocatorControl):
         >>> allocator.kfree(allocator.kmalloc(32))
         """
         self._core.kfree(check_cpu(self._machine, cpu), check_address(address))
-
-    def ksize(self, address: int) -> int:
-        """Bytes that may be used at a live address.
-
-        Parameters
-        ----------
-        address : int
-            What `kmalloc` returned.
-
-        Returns
-        -------
-        int
-            At least the size asked for.
-
-        Raises
-        ------
-        CorruptionError
-            If the address is not live.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> allocator.ksize(allocator.kmalloc(33))
-        64
-        """
-        return self._core.ksize(check_address(address))
-
-    def node_of(self, address: int) -> int:
-        """Node whose memory an address is in.
-
-        Parameters
-        ----------
-        address : int
-            An address of this allocator.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        CorruptionError
-            If the address is not of this machine.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=2, nodes=2))
-        >>> allocator.node_of(allocator.kmalloc(64, cpu=1))
-        1
-        """
-        return self._core.node_of(check_address(address))
-
-    def read(self, address: int, length: int) -> bytes:
-        """Return the first bytes of a live object.
-
-        Parameters
-        ----------
-        address : int
-            The object.
-        length : int
-            Number of bytes, at most what the object has.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        CorruptionError
-            If the address is not live.
-        ParameterError
-            If the object is shorter.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> address = allocator.kmalloc(32)
-        >>> allocator.write(address, b"hello")
-        >>> allocator.read(address, 5)
-        b'hello'
-        """
-        length = require_int("length", length, 0, SIZE_MAX)
-        return self._core.read(check_address(address), length)
-
-    def write(self, address: int, data: bytes) -> None:
-        """Write into the first bytes of a live object.
-
-        Parameters
-        ----------
-        address : int
-            The object.
-        data : bytes
-            What to write, at most as long as the object.
-
-        Raises
-        ------
-        CorruptionError
-            If the address is not live.
-        ParameterError
-            If the object is shorter.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> allocator.write(allocator.kmalloc(32), b"x" * 32)
-        """
-        self._core.write(check_address(address), require_bytes("data", data))
-
-    def peek(self, address: int, offset: int, length: int) -> bytes:
-        """Return bytes of a slab, inside or outside an object.
-
-        Parameters
-        ----------
-        address : int
-            An address in a slab; need not be live.
-        offset : int
-            Where to begin, from the address; may be negative.
-        length : int
-            Number of bytes, all in the same slab.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        ParameterError
-            If the bytes do not lie in one slab of this allocator.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> cache = allocator.create_cache("example", 64, red_zone=True)
-        >>> allocator.peek(cache.alloc(), 64, 8).hex()
-        'cccccccccccccccc'
-        """
-        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
-        length = require_int("length", length, 0, SIZE_MAX)
-        return self._core.peek(check_address(address), offset, length)
-
-    def poke(self, address: int, offset: int, data: bytes) -> None:
-        """Write into a slab of a debug cache, inside or outside an object.
-
-        Parameters
-        ----------
-        address : int
-            An address in a slab; need not be live.
-        offset : int
-            Where to begin, from the address; may be negative.
-        data : bytes
-            What to write; must stay in the same slab.
-
-        Raises
-        ------
-        ParameterError
-            If the bytes do not lie in one slab, or its cache has no debug flags.
-
-        Examples
-        --------
-        >>> allocator = Allocator("slub", machine=Machine(cpus=1))
-        >>> cache = allocator.create_cache("example", 64, poison=True)
-        >>> allocator.poke(cache.alloc(), 0, b"x")
-        """
-        offset = require_int("offset", offset, -SIZE_MAX, SIZE_MAX)
-        self._core.poke(check_address(address), offset, require_bytes("data", data))
 
     @property
     def reports(self) -> list[Report]:

@@ -3,6 +3,7 @@
 import difflib
 import operator
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 from slabq.errors import ParameterError
@@ -10,6 +11,7 @@ from slabq.errors import ParameterError
 __all__ = [
     "check_debug",
     "closest_first",
+    "decimal_or_text",
     "list_known",
     "read_limited",
     "require_bytes",
@@ -23,6 +25,7 @@ __all__ = [
 FILE_BYTES_MAX = 1 << 24  # of a file that is never large
 KNOWN_MAX = 12  # names listed in a message
 SHOWN_MAX = 100  # characters of a value in a message
+DIGITS_MAX = 100  # more are no number that anything accepts
 _SWITCH_WORDS = {
     "true": True,
     "yes": True,
@@ -33,6 +36,29 @@ _SWITCH_WORDS = {
     "off": False,
     "0": False,
 }
+
+
+def decimal_or_text(text: str) -> int | str:
+    """Read a whole number in decimal, as people write one.
+
+    Parameters
+    ----------
+    text : str
+        What was given.
+
+    Returns
+    -------
+    int or str
+        The number; or the text as it is, for the owner of the value to refuse: with a
+        prefix such as 0x, underscores, blanks or a 0 in front it is none.
+
+    Examples
+    --------
+    >>> [decimal_or_text(text) for text in ("-16", "0x10", "1_0", "010")]
+    [-16, '0x10', '1_0', '010']
+    """
+    is_number = re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", text) is not None
+    return int(text) if is_number and len(text) <= DIGITS_MAX else text
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slabq.checks import list_known, require_choice
+from slabq.checks import decimal_or_text, list_known, require_choice
 from slabq.errors import ParameterError
 from slabq.machine import Machine, find_machine
 from slabq.policy import (
@@ -49,9 +49,6 @@ STDIN_PATH = "/dev/stdin"
 _BYTE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
-_DIGITS_MAX = 100  # more are no number that anything accepts
-
-
 class _Number(ParamType):
     """A whole number in decimal, or the text as it is, for its owner to refuse."""
 
@@ -60,9 +57,7 @@ class _Number(ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        text = str(value)
-        is_number = re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", text) is not None
-        return int(text) if is_number and len(text) <= _DIGITS_MAX else value
+        return decimal_or_text(str(value))
 
 
 class _Bytes(ParamType):

@@ -145,7 +145,7 @@ def reproduce_command(
     """Rebuild published tables by simulation and compare, ratio by ratio.
 
     Without ID, all of them. Finished runs are kept, in DIR or in the user's cache
-    folder: what was interrupted goes on from there.
+    folder, and looked for in both: what was interrupted goes on from there.
     """
     from slabq.reproduce import reproduce
 

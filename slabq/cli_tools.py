@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from slabq.cache import geometry
+from slabq.cache_geometry import geometry
 from slabq.cli_options import (
     NUMBER,
     json_option,

@@ -1,12 +1,13 @@
 """Times of single primitives of a simulated machine, worked out from its parameters.
 
 Each case is a few primitives on CPUs of the machine: a line that two CPUs change in
-turn, a lock that many want, lines read in a row. What it must take follows from the
-values of the machine file by sums that are written here and nowhere in the C core, so
-the one can be held against the other, to the picosecond.
+turn, a lock that many want, tasks that wake each other, lines read in a row. What it
+must take follows from the values of the machine file by sums that are written here and
+nowhere in the C core, so the one can be held against the other, to the picosecond.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, cast
 
@@ -18,6 +19,7 @@ __all__ = ["ClosedForm", "closed_forms"]
 
 TURNS = 10  # of what is done over and over
 STREAM_LINES = 1000
+WARM_UP_TURNS = 4  # until every line is where a turn finds it each time
 WAITERS_MAX = 7
 ROW_LINES = 8
 LINE_BYTES = 64
@@ -166,7 +168,8 @@ class _Cases:
             yield from self._two_cpus(word, other)
         yield self._lock_alone()
         for count in range(1, min(WAITERS_MAX, self.machine.cpus - 1) + 1):
-            yield self._waiters(count)
+            yield from self._waiters(count)
+        yield from self._tasks()
         yield from self._streams()
         yield from self._capacities()
         yield from self._instructions()
@@ -186,10 +189,11 @@ class _Cases:
 
     # -- two CPUs ----------------------------------------------------------------------
 
-    def _others(self) -> dict[str, int]:
+    def _others(self, *, last: bool = False) -> dict[str, int]:
         """One CPU for each way in which another can be placed beside CPU 0."""
         found: dict[str, int] = {}
-        for cpu in range(1, self.machine.cpus):
+        cpus = range(1, self.machine.cpus)
+        for cpu in reversed(cpus) if last else cpus:
             found.setdefault(self._place(0, cpu), cpu)
         return found
 
@@ -277,29 +281,137 @@ class _Cases:
         steps: list[Step] = [("lock", 0, 0, 0, 1), ("lock", 0, 0, 0, TURNS)]
         return self._sums(f"{TURNS} times a lock nobody wants", total, steps, 1)
 
-    def _waiters(self, count: int) -> _Case:
+    def _waiters(self, count: int) -> Iterator[_Case]:
         """CPUs 1 to `count` wait for CPU 0; all hand-overs together."""
-        total = _Sum().plus("lock_handover_ps", count)
-        for taker in range(1, count + 1):
-            own = self.llc_of_cpu[taker]
-            waiting = {self.llc_of_cpu[cpu] for cpu in range(taker + 1, count + 1)}
-            total = total.and_(self._transfer(taker, taker - 1))
-            total = total.plus("lock_handover_per_waiter_ps", len(waiting - {own}))
-            near = self.llc_of_cpu[taker - 1] == own
-            if near and waiting:  # the copies of those who spin must go first
-                total = total.plus("upgrade_ps")
-        expected = _Expected(total.text, total.ps(self.costs))
         plural = "" if count == 1 else "s"
-        return _Case(
-            f"lock through {count} waiter{plural}",
-            expected,
-            lambda: self._hand_overs(count),
-        )
+        name = f"lock through {count} waiter{plural}"
+        if not self.costs["lock_is_unfair"]:
+            total = self._handed_over(list(range(count + 1)))
+            expected = _Expected(total.text, total.ps(self.costs))
+            yield _Case(name, expected, lambda: self._hand_overs(self.run_on, count)[1])
+        costs = {**dict(check_costs(self.run_on.costs)), "lock_is_unfair": 1}
+        unfair = self.run_on if self.costs["lock_is_unfair"] else None
+        unfair = unfair or self.run_on.replace(costs=costs)
+        order, got_ps = self._hand_overs(unfair, count)
+        total = self._handed_over(order, unfair=True)
+        # Who gets such a lock is drawn by lot, so the sum is one of what came out.
+        text = total.text if count == 1 else f"{total.text} ({_words(order)})"
+        expected = _Expected(text, total.ps(self.costs))
+        yield _Case(f"unfair {name}", expected, lambda: got_ps)
 
-    def _hand_overs(self, count: int) -> int:
-        holders = _core.probe_waiters(self._fresh(), count + 1)
-        return sum(
-            holders[taker][1] - holders[taker - 1][2] for taker in range(1, count + 1)
+    def _handed_over(self, order: list[int], *, unfair: bool = False) -> _Sum:
+        """Sum up what a lock takes from the first CPU of the order to the last."""
+        total = _Sum().plus("lock_handover_ps", len(order) - 1)
+        for place in range(1, len(order)):
+            giver, taker = order[place - 1 : place + 1]
+            own = self.llc_of_cpu[taker]
+            waiting = {self.llc_of_cpu[cpu] for cpu in order[place + 1 :]}
+            total = total.and_(self._transfer(taker, giver))
+            if not unfair:  # else it is who read the line first, behind nobody
+                count = len(waiting - {own})
+                total = total.plus("lock_handover_per_waiter_ps", count)
+            if self.llc_of_cpu[giver] == own and waiting:
+                # The copies of those who spin must go first.
+                total = total.plus("upgrade_ps")
+        return total
+
+    def _hand_overs(self, machine: Machine, count: int) -> tuple[list[int], int]:
+        """Run the waiters: the CPUs as they got the lock, and the time between."""
+        core = cast(_core.SimMachine, machine.core(1, "sim"))
+        holders = _core.probe_waiters(core, count + 1)
+        order = sorted(range(count + 1), key=lambda cpu: holders[cpu][1])
+        between = [
+            holders[taker][1] - holders[giver][2]
+            for giver, taker in itertools.pairwise(order)
+        ]
+        return order, sum(between)
+
+    # -- tasks -------------------------------------------------------------------------
+
+    def _tasks(self) -> Iterator[_Case]:
+        """Two tasks that let each other go on, from the one to the other."""
+        lock = _Sum().plus("lock_acquire_ps").plus("lock_release_ps")
+        # A lock is two touches of its line; its queue's load is beside it.
+        run_queue = lock.plus("l1_hit_ps", 3)
+        choose = run_queue.plus("schedule_ps").plus("context_switch_ps")
+        # One is queued again, the other taken off.
+        yields = run_queue.and_(choose)
+        yield self._turns(f"{TURNS} yields to another task", yields, yields, 0, True)
+        # The lock of what is waited for is let go when the waker has gone to sleep.
+        waits = lock.plus("l1_hit_ps", 2).plus("wakeup_ps").and_(yields)
+        yield self._turns(f"{TURNS} wake-ups, same CPU", waits, waits, 0, False)
+        for word, other in self._others(last=True).items():
+            if self._woken_meets_nobody(other):
+                name = f"{TURNS} wake-ups, {word}"
+                there, back = self._woken(0, other), self._woken(other, 0)
+                yield self._turns(name, there, back, other, False)
+
+    def _woken(self, waker: int, woken: int) -> _Sum:
+        """Sum up what passes until a task goes on that another CPU has woken."""
+        # The lock of what is waited for, then that of the run queue and its load.
+        total = self._taken(waker, woken).plus("lock_acquire_ps").plus("wakeup_ps")
+        total = total.and_(self._taken(waker, woken)).plus("lock_acquire_ps")
+        total = total.and_(self._taken(waker, woken, is_load=True))
+        total = total.plus("ipi_ps").plus("idle_exit_ps").plus("schedule_ps")
+        # The CPU of the woken one takes it off the queue. Its last task was the same.
+        follows = woken == waker + 1  # their queues are beside each other
+        total = total.and_(self._taken(woken, waker, follows=follows))
+        total = total.and_(self._taken(woken, waker, is_load=True))
+        return total.plus("lock_acquire_ps").plus("l1_hit_ps").plus("lock_release_ps")
+
+    def _taken(
+        self, taker: int, giver: int, *, is_load: bool = False, follows: bool = False
+    ) -> _Sum:
+        """Say what a line of a run queue costs that another CPU has changed.
+
+        The load of a queue is stored to, so part of it is not waited for; and it is the
+        line behind the lock, so that from another cache it is on its way already.
+        """
+        line = self._transfer(taker, giver)
+        ps, text = line.ps(self.costs), line.text
+        if is_load:
+            share_ps = ps * self.costs["store_wait_percent"] // 100
+            ps = min(ps, max(share_ps, self.costs["l1_hit_ps"]))
+            text = f"store_wait_percent of {text}"
+        if (is_load or follows) and self.llc_of_cpu[taker] != self.llc_of_cpu[giver]:
+            ps = ps * self.costs["stream_percent"] // 100
+            text = f"stream_percent of {text}"
+        if text == line.text or text.endswith("of l1_hit_ps"):
+            return line
+        self.costs[text] = ps
+        return _Sum().plus(text)
+
+    def _woken_meets_nobody(self, other: int) -> bool:
+        """Whether buses, links and the run queue's lock are free when they are needed.
+
+        They are on every machine whose figures are near those of a real one.
+        """
+        ways = ("bus_line_ps", "bus_snoop_ps", "link_line_ps")
+        line_ps = min(
+            self._transfer(cpu, giver).ps(self.costs)
+            for cpu, giver in ((0, other), (other, 0))
+        )
+        release_ps = self.costs["l1_hit_ps"] + self.costs["lock_release_ps"]
+        pause_ps = self.costs["idle_exit_ps"] + self.costs["schedule_ps"]
+        is_shared = self._place(0, other) == "same core"
+        are_free = is_shared or max(self.costs[way] for way in ways) <= line_ps
+        return are_free and pause_ps > release_ps
+
+    def _turns(
+        self, name: str, there: _Sum, back: _Sum, other: int, yields: bool
+    ) -> _Case:
+        """Make a case of turns from CPU 0 to another and back."""
+        total = _Sum()
+        for _ in range(TURNS // 2):
+            total = total.and_(there).and_(back)
+        expected = _Expected(total.text, total.ps(self.costs))
+        turns = WARM_UP_TURNS + TURNS
+        return _Case(
+            name,
+            expected,
+            lambda: sum(
+                _core.probe_turns(self._fresh(), turns, other, yields)[WARM_UP_TURNS:]
+            ),
         )
 
     # -- lines -------------------------------------------------------------------------
@@ -430,6 +542,11 @@ class _Cases:
         """Make a case of one of several steps."""
         expected = _Expected(total.text, total.ps(self.costs))
         return _Case(name, expected, lambda: self._probe(steps)[place])
+
+
+def _words(order: list[int]) -> str:
+    """Say in which order CPUs got a lock."""
+    return "CPUs " + ", ".join(map(str, order))
 
 
 def _whole(node_bytes: int) -> int:

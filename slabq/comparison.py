@@ -113,13 +113,31 @@ def _policy_label(result: Result, alike: Sequence[Result], kernel: bool) -> str:
 
 
 def _option_notes(group: Sequence[Result]) -> list[str]:
-    """Say which options were given to each policy."""
-    lines = dict.fromkeys(
-        f"{result.policy.name}: {name}={int(value)}"
-        for result in group
-        for name, value in result.policy.given().items()
-    )
-    return list(lines)
+    """Say which options were given, and of which rows or columns that is."""
+    notes: list[str] = []
+    for policy in dict.fromkeys(result.policy.name for result in group):
+        alike = [result for result in group if result.policy.name == policy]
+        notes += _options_of(policy, alike)
+    return notes
+
+
+def _options_of(policy: str, alike: Sequence[Result]) -> list[str]:
+    """One line of what all of a policy have, and what the label of one leaves out."""
+    given = [result.policy.given() for result in alike]
+    names = list(dict.fromkeys(name for options in given for name in options))
+    same = [n for n in names if len({options.get(n) for options in given}) == 1]
+    labels = dict.fromkeys(_policy_label(result, alike, False) for result in alike)
+    owner = policy if len(labels) == 1 else f"every {policy}"
+    values = ", ".join(f"{name}={int(given[0][name])}" for name in same)
+    notes = [f"options of {owner}: {values}"] if same else []
+    # The others are in the labels, but for rows that have the profile's own value.
+    for result in alike:
+        own = result.policy.values()
+        left = [n for n in names if n not in same and n not in result.policy.given()]
+        values = ", ".join(f"{name}={own[name]}" for name in left)
+        label = _policy_label(result, alike, False)
+        notes += [f"not given to {label}: {values} by default"] if left else []
+    return list(dict.fromkeys(notes))
 
 
 def comparison_table(

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, ClassVar, NamedTuple, Self
 
 from slabq import _core
-from slabq.checks import require_choice, require_int, require_switch
+from slabq.checks import decimal_or_text, require_choice, require_int, require_switch
 from slabq.errors import ParameterError
 
 __all__ = [
@@ -56,7 +56,7 @@ class Option(NamedTuple):
         if self.is_switch:
             return require_switch(self.name, value)
         if isinstance(value, str):
-            value = _whole_number(value)
+            value = decimal_or_text(value)
         number = require_int(self.name, value, self.minimum, self.maximum)
         if self.name in _POWERS_OF_TWO and number & (number - 1):
             raise ParameterError(
@@ -64,13 +64,6 @@ class Option(NamedTuple):
                 f"{self.minimum} to {self.maximum}"
             )
         return number
-
-
-def _whole_number(text: str) -> object:
-    try:
-        return int(text, 0)
-    except ValueError:
-        return text
 
 
 @dataclasses.dataclass(frozen=True)

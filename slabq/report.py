@@ -16,7 +16,7 @@ from slabq.published import Column, PublishedTable, Row, Window
 from slabq.reproduction import RebuiltRow, RebuiltTable, Reproduction
 from slabq.stats import Spread
 from slabq.table import TEXT_WIDTH, Section, Table
-from slabq.verdict import VERDICTS
+from slabq.verdict import DIRECTION, REPRODUCED, VERDICTS
 from slabq.version import __version__
 
 __all__ = [
@@ -67,6 +67,13 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
+# After a verdict that another seed may turn round.
+OPEN_SIGN = " ~"
+OPEN_SIGN_NOTE = (
+    "~ the seeds do not agree on the sign of the difference, or it is smaller than the "
+    "digits shown"
+)
+
 # -- sections of one table -------------------------------------------------------------
 
 
@@ -109,13 +116,25 @@ def _ratio_section(rebuilt: RebuiltTable) -> Section:
             rows.append(["", WHOLE_ROW, "", "", "", row.verdict or "-"])
     headings = [table.row_heading, "column", "published", "slabq", "seeds", "verdict"]
     title = f"{table.id}: ratios to {table.baseline}"
-    return Section(title, headings, rows, [_agreement(rebuilt)], left_count=2)
+    notes = [_agreement(rebuilt)]
+    if any(line[-1].endswith(OPEN_SIGN) for line in rows):
+        notes.insert(0, OPEN_SIGN_NOTE)
+    return Section(title, headings, rows, notes, left_count=2)
+
+
+def _has_open_sign(row: RebuiltRow, column: str) -> bool:
+    """Tell whether a verdict hangs on a difference that another seed may turn round."""
+    found = row.ratio_spreads[column]
+    no_difference = ratio(row.ratio_slabq.get(column)) == ratio(1.0)
+    return no_difference or found.minimum <= 1 <= found.maximum
 
 
 def _ratio_cells(row: RebuiltRow, column: str) -> list[str]:
     verdict = row.verdicts.get(column)
     if verdict is None:
         verdict = "fitted" if row.table.is_fitted(row.row, column) else "-"
+    elif verdict in (REPRODUCED, DIRECTION) and _has_open_sign(row, column):
+        verdict += OPEN_SIGN
     return [
         ratio(row.ratio_published.get(column)),
         ratio(row.ratio_slabq.get(column)),

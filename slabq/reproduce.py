@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from slabq import _core
 from slabq.errors import Error, ParameterError
+from slabq.kept_runs import Store, open_store
 from slabq.machine import Machine, find_machine
 from slabq.policy import find_policy
 from slabq.progress import ProgressBar, ProgressFunction
@@ -42,8 +43,6 @@ from slabq.version import __version__
 from slabq.workload import find_workload
 
 __all__ = ["jittered", "reproduce"]
-
-CACHE_FILE = "runs.jsonl"
 
 
 # -- cells -----------------------------------------------------------------------------
@@ -171,66 +170,6 @@ def _machine_file_digest(name: str) -> str:
 # -- runs that are kept ----------------------------------------------------------------
 
 
-class Store:
-    """Runs that have finished, one line of JSON each, in a file that only grows.
-
-    Parameters
-    ----------
-    path : path-like or None
-        The file; made when the first run is put. None keeps them in memory only.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        self._path = None if path is None else Path(path)
-        self._runs: dict[str, Sample] = {}
-        if self._path is not None and self._path.exists():
-            self._read(self._path.read_bytes())
-
-    def _read(self, data: bytes) -> None:
-        for line in data.splitlines():
-            try:
-                entry = json.loads(line)
-                self._runs[str(entry["key"])] = dict(entry["run"])
-            except (ValueError, TypeError, KeyError):
-                continue  # cut off when it was interrupted: that run is done again
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._runs
-
-    def __getitem__(self, key: str) -> Sample:
-        return self._runs[key]
-
-    def put(self, key: str, sample: Sample) -> None:
-        """Keep a run; it is in the file when this returns."""
-        self._runs[key] = sample
-        if self._path is None:
-            return
-        line = json.dumps({"key": key, "run": sample}, separators=(",", ":"))
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path, "ab+") as file:
-            file.write(_end_of_broken_line(file) + line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _end_of_broken_line(file: Any) -> bytes:
-    if file.seek(0, os.SEEK_END) == 0:
-        return b""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
-
-
-def cache_path() -> Path:
-    """Return where runs are kept if no output folder is named."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
-    return Path(base) / "slabq" / "reproduce" / CACHE_FILE
-
-
 def run_key(identity: Mapping[str, Any], seed: int) -> str:
     """Name a run by all that decides its figures."""
     text = json.dumps([identity, seed], sort_keys=True)
@@ -286,6 +225,7 @@ def rebuild(
             identity = laboratory.identity(cell)
             keys |= {(cell, seed): run_key(identity, seed) for seed in seeds}
     _run_missing(keys, laboratory, store, executor, progress)
+    store.keep(keys.values())
     samples = {run: store[key] for run, key in keys.items()}
     found = []
     for table in wanted:
@@ -414,7 +354,8 @@ def reproduce(
         are the same.
     output : path-like, optional
         Folder for the report, the plots, the data and the runs that are kept. Default:
-        runs are kept in the user's cache folder, and nothing else is written.
+        runs are kept in the user's cache folder, and nothing else is written. Runs that
+        were kept in the one are found by calls that write to the other, too.
     executor : concurrent.futures.Executor, optional
         Who runs the cells, dask's included; they do not depend on each other. Default:
         this process, one after the other.
@@ -461,7 +402,7 @@ def reproduce(
     folder = None if output is None else Path(output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    store = Store(cache_path() if folder is None else folder / CACHE_FILE)
+    store = open_store(folder)
     found = rebuild(
         wanted,
         laboratory=laboratory,

@@ -144,6 +144,7 @@ LAYERS = [
         "debugging",
         "dtypes",
         "host_memory",
+        "kept_runs",
         "loadfile",
         "stats",
         "topology",
@@ -161,6 +162,7 @@ LAYERS = [
     },
     {
         "cache_flags",
+        "cache_geometry",
         "cache_record",
         "scheduler",
         "script",
@@ -170,7 +172,15 @@ LAYERS = [
         "slabinfo_totals",
         "sysfs",
     },
-    {"allocator", "allocator_control", "cache", "host_caches", "progress", "table"},
+    {
+        "allocator",
+        "allocator_control",
+        "allocator_memory",
+        "cache",
+        "host_caches",
+        "progress",
+        "table",
+    },
     {
         "calibration",
         "calibration_costs",

@@ -487,13 +487,14 @@ WRONG_FREES = [
 SECOND_FREES = [
     ("for (;;) env->free(task, cache, object);", "is free already"),
     ("env->free_bulk(task, cache, 2, (void *[]){object, object});", "is free already"),
+    ("for (;;) env->pages_free(task, pages);", "is no block of pages"),
     ("char *m = env->kmalloc(task, 99); for (;;) env->kfree(task, m);", "free already"),
 ]
 MISUSE = [
     (engine, policy, *case)
     for engine in ("sim", "native")
     for policy in POLICIES
-    for case in WRONG_FREES + (SECOND_FREES if engine == "sim" else [])
+    for case in WRONG_FREES + SECOND_FREES
 ]
 
 
@@ -513,6 +514,64 @@ def test_a_wrong_free_ends_the_run_with_the_address(
     )
     with pytest.raises(slabq.CorruptionError, match=message):
         run(write(text), policy=policy, engine=engine)
+
+
+TWO_FREE_THE_SAME = """
+    env->barrier_wait(task, gate);
+    for (int i = 0; i < 4096; i++)
+        env->free(task, cache, shared[i]);
+"""
+FILL_FIRST = """
+    gate = env->barrier_create(task, 2, false);
+    for (int i = 0; i < 4096; i++)
+        shared[i] = env->alloc(task, cache);
+"""
+
+
+@pytest.mark.parametrize("engine", ["sim", "native"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_two_tasks_that_free_the_same_objects_one_is_told(write, policy, engine):
+    statics = "static void *shared[4096]; static sq_barrier *gate;\n"
+    text = source(TWO_FREE_THE_SAME).replace("tasks =", FILL_FIRST + "tasks =", 1)
+    text = text.replace(HEAD, HEAD + statics)
+
+    # Its slab may have gone back since.
+    message = "is (free already|no object of it)"
+    with pytest.raises(slabq.CorruptionError, match=message):
+        run(write(text), policy=policy, engine=engine)
+
+
+def test_an_object_that_was_handed_out_again_may_be_freed_again(write):
+    text = source(
+        """
+        for (int64_t i = 0; i < loops; i++) {
+            void *one = env->alloc(task, cache), *other;
+            env->free(task, cache, one);
+            other = env->alloc(task, cache); /* the same, on a quiet CPU */
+            env->free(task, cache, other);
+        }
+        """
+    )
+    for policy in POLICIES:
+        sample = run(write(text), policy=policy, engine="native").sample
+        assert (sample["allocations"], sample["frees"]) == (200, 200)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_without_the_check_the_counters_of_a_right_run_are_the_same(write, policy):
+    rows = [
+        run(write(source(PAIRS)), policy=policy, engine="sim", check_frees=check).sample
+        for check in (1, 0)
+    ]
+
+    for key in ("fingerprint", "counters", "allocations", "frees", "elapsed_s"):
+        assert rows[0][key] == rows[1][key], key
+
+
+@pytest.mark.parametrize("check", [-1, 2])
+def test_a_check_that_is_neither_on_nor_off_is_refused(write, check):
+    with pytest.raises(slabq.ParameterError, match="check_frees is"):
+        run(write(source(PAIRS)), check_frees=check)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -351,6 +351,7 @@ def test_an_ablation_of_measured_results_is_refused():
     [
         ("limt", "known are limit"),
         ("limit=many", "'limit=many': accepted are NAME and NAME=VALUE"),
+        ("limit=0x10", "'limit=0x10': accepted are NAME and NAME=VALUE"),
         ("limit=-5", "limit is -5: accepted are 0 to"),
         ("upgrade_ps=-1", "upgrade_ps"),
     ],

@@ -12,6 +12,7 @@ import pytest
 from small_table import SMALL, Numbers, module, rebuild
 
 import slabq
+from slabq import kept_runs
 from slabq.cli import main
 from slabq.errors import Error
 from slabq.published import Window, find_table, read_table
@@ -170,6 +171,74 @@ def test_runs_of_another_build_are_not_taken(small, tmp_path):
     rebuild(small, other, store=module.Store(path))
 
     assert len(other.ran) == 18
+
+
+def kept(monkeypatch, tmp_path):
+    """A cache folder of the test's own, and a function that rebuilds as a command."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def runs_of(table, folder):
+        laboratory = Numbers()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        rebuild(table, laboratory, store=kept_runs.open_store(folder))
+        return len(laboratory.ran)
+
+    return runs_of
+
+
+# Where runs are written by one call and the next -> how many the second makes of 18.
+PLACES = {
+    "cache, then a folder": (None, "one", 0),
+    "a folder, then the cache": ("one", None, 0),
+    "a folder, then another": ("one", "two", 0),
+    "the same folder": ("one", "one", 0),
+    "the cache twice": (None, None, 0),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_runs_are_found_wherever_they_were_kept(small, tmp_path, monkeypatch, name):
+    runs_of = kept(monkeypatch, tmp_path)
+    first, second, count = PLACES[name]
+
+    assert runs_of(small, first and tmp_path / first) == 18
+    assert runs_of(small, second and tmp_path / second) == count
+
+
+def test_a_folder_that_was_named_has_all_runs_of_its_tables(
+    small, tmp_path, monkeypatch
+):
+    runs_of = kept(monkeypatch, tmp_path)
+    runs_of(small, None)
+    cached = kept_runs.cache_path().read_bytes()
+
+    runs_of(small, tmp_path / "one")
+
+    copied = (tmp_path / "one" / "runs.jsonl").read_bytes()
+    assert sorted(copied.splitlines()) == sorted(cached.splitlines())
+    assert kept_runs.cache_path().read_bytes() == cached  # written where told
+
+
+def test_a_folder_that_is_gone_is_forgotten(small, tmp_path, monkeypatch):
+    runs_of = kept(monkeypatch, tmp_path)
+    runs_of(small, tmp_path / "one")
+    (tmp_path / "one" / "runs.jsonl").unlink()
+
+    assert runs_of(small, None) == 18
+    runs_of(small, tmp_path / "two")
+    links = [p for p in kept_runs.cache_path().parent.iterdir() if p.is_symlink()]
+    assert [p.resolve() for p in links] == [tmp_path / "two" / "runs.jsonl"]
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_fault_of_a_folder_named(
+    small, tmp_path, monkeypatch
+):
+    (tmp_path / "cache").write_text("a file")
+    runs_of = kept(monkeypatch, tmp_path)
+
+    assert runs_of(small, tmp_path / "one") == 18
+    assert runs_of(small, tmp_path / "one") == 0
 
 
 def test_quick_runs_are_not_taken_for_full_ones(small, tmp_path):

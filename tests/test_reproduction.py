@@ -291,7 +291,9 @@ def test_reproduce_writes_the_folder_and_resumes_from_it(numbers, capsys, tmp_pa
         "tbench-skb-2007.png",
     ]
     assert len(numbers.ran) == 2 * 2 * 3
-    assert not (tmp_path / "cache").exists()
+    (link,) = (tmp_path / "cache" / "slabq" / "reproduce").iterdir()
+    assert link.is_symlink()
+    assert link.resolve() == folder / "runs.jsonl"
 
 
 def test_reproduce_leaves_out_what_cannot_run_and_ends_with_1(numbers, capsys):
@@ -368,7 +370,11 @@ def test_an_interrupt_ends_every_process_and_keeps_what_was_finished(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "command.py", "out"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(roots),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
@@ -418,3 +424,28 @@ def test_the_python_call_returns_a_reproduction(numbers):
     assert [row.label for row in found.rows] == ["2.6.24-rc2", "deea84b0 reverted"]
     assert found.plot().get_xlabel() == "kernel"
     assert "published" in str(found.table())
+
+
+@pytest.mark.parametrize(
+    ("times_s", "is_open"),
+    [
+        ({1: 1.9, 2: 1.9, 3: 1.9}, False),
+        ({1: 1.9, 2: 2.2, 3: 1.9}, True),  # one seed of three says otherwise
+        ({1: 1.99999, 2: 1.99999, 3: 1.99999}, True),  # no digit shown differs
+    ],
+)
+def test_a_verdict_that_another_seed_may_turn_round_is_marked(small, times_s, is_open):
+    class Scattered(Numbers):
+        def run(self, cell, seed, progress):
+            row = super().run(cell, seed, progress)
+            own_s = {"slab": 2.0, "slub": times_s[seed], "slub+q": 3.0}
+            row["elapsed_s"] = own_s[cell.policy]
+            return row
+
+    found = rebuild(small, Scattered())
+    lines = str(found.table()).splitlines()
+
+    marked = [line for line in lines if line.endswith("~")]
+    assert found.find().rows[0].verdicts["B"] in ("reproduced", "direction")
+    assert bool(marked) == is_open
+    assert any(line.startswith("~ the seeds do not agree") for line in lines) == is_open

@@ -374,6 +374,41 @@ def test_policies_are_named_by_what_tells_them_apart():
     assert policy_labels(results[:1], kernel=True) == ["slub 6.18"]
 
 
+def option_notes(*results):
+    notes = slabq.Results(results).table().sections[0].notes
+    return [note for note in notes if "option" in note or "given" in note]
+
+
+def test_a_note_says_which_rows_its_options_are_of():
+    queued = result("slub+q", version=2, slub_max_order=1)
+
+    assert option_notes(result("slab"), queued) == [
+        "options of slub+q: version=2, slub_max_order=1"
+    ]
+    assert option_notes(result("slab"), result("slub")) == []
+
+
+def test_options_that_a_label_has_are_not_told_again():
+    rows = [result("slub+q", version=version, slub_max_order=1) for version in (2, 4)]
+
+    assert policy_labels(rows) == ["slub+q version=2", "slub+q version=4"]
+    assert option_notes(*rows) == ["options of every slub+q: slub_max_order=1"]
+
+
+def test_a_note_says_what_holds_in_a_row_that_was_not_given_an_option():
+    rows = [result("slub+q"), result("slub+q", version=4)]
+
+    assert policy_labels(rows) == ["slub+q", "slub+q version=4"]
+    assert option_notes(*rows) == ["not given to slub+q: version=2 by default"]
+
+
+def test_the_columns_of_a_sweep_have_such_notes_too():
+    rows = [result("slab", (g,), groups=g) for g in (1, 4)]
+    rows += [result("slub+q", (g,), groups=g, version=2) for g in (1, 4)]
+
+    assert option_notes(*rows) == ["options of slub+q: version=2"]
+
+
 def test_text_tables_are_plain_ascii_of_78_columns():
     many = [
         result(p, (s,), groups=g, **{option: 1})

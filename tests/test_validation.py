@@ -82,8 +82,90 @@ def test_the_formulas_are_those_of_the_machine_file():
     assert found["lock through 3 waiters"] == one + 90_000 + 72_000 + two
 
 
+def test_the_formulas_of_tasks_are_those_of_the_machine_file():
+    """Worked out by hand from penryn-2x4.toml: a lock is 16,422 ps and two touches."""
+    found = expected_ps(find_machine("penryn-2x4"))
+
+    # Back into the queue and out of it, each the lock and the load: 6 touches.
+    queues_ps = 2 * 16_422 + 6 * 1_071
+    choose_ps = 200_000 + 600_000
+    assert found["10 yields to another task"] == 10 * (queues_ps + choose_ps)
+    # One lock more, that of what is waited for.
+    wait_ps = 16_422 + 2 * 1_071 + 300_000
+    assert found["10 wake-ups, same CPU"] == 10 * (wait_ps + queues_ps + choose_ps)
+    # An idle CPU goes on with the task it had. Three locks of 50 ns away, of which the
+    # last is let go as well; the load's line twice, of which 45 % are waited for.
+    line_ps = 3 * (50_000 + 8_568) + 2 * 22_500 + 7_854 + 1_071
+    idle_ps = 300_000 + 200_000 + 2_000_000 + 200_000
+    assert found["10 wake-ups, same cache"] == 10 * (line_ps + idle_ps)
+    # From the other cache the load follows its lock: a fourth of that.
+    line_ps = 3 * (130_000 + 8_568) + 2 * 14_625 + 7_854 + 1_071
+    assert found["10 wake-ups, same socket"] == 10 * (line_ps + idle_ps)
+
+
+def test_an_unfair_lock_goes_to_one_waiter_after_the_other_and_behind_nobody():
+    """Of two waiters either may be the first; both sums worked out by hand."""
+    found = expected_ps(find_machine("penryn-2x4"))
+
+    assert found["unfair lock through 1 waiter"] == 50_000
+    # CPU 1 of the same cache while 2 waits, then 2 of the other; or 2, then 1.
+    orders = {50_000 + 90_000 + 130_000, 130_000 + 130_000}
+    assert found["unfair lock through 2 waiters"] in orders
+
+
+@pytest.mark.parametrize("is_unfair", [0, 1])
+@pytest.mark.parametrize("name", [*PRESETS, "odd"])
+def test_a_lock_of_the_wrong_kind_is_caught(name, is_unfair):
+    machine = ODD if name == "odd" else find_machine(name)
+    costs = dict(check_costs(machine.costs))
+    if costs["lock_handover_per_waiter_ps"] == 0:
+        machine = with_cost(machine, lock_handover_per_waiter_ps=1)
+    right = with_cost(machine, lock_is_unfair=is_unfair)
+    wrong = with_cost(machine, lock_is_unfair=1 - is_unfair)
+
+    forms = closed_forms(right, run_on=wrong)
+
+    caught = [form.case for form in forms if not form.holds]
+    # Behind one cache nobody spins elsewhere; then only the order tells them apart.
+    assert caught or len(set(machine.llc_of_cpu)) == 1
+    assert all("waiters" in case for case in caught)
+    assert all(form.holds for form in closed_forms(right))
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_small_machine_has_the_forms_of_tasks_that_it_can_have(cpus):
+    found = closed_forms(find_machine("penryn-2x4").replace(cpus=cpus, llc_of_cpu=None))
+
+    woken = [form.case for form in found if "wake-ups" in form.case]
+    assert woken == ["10 wake-ups, same CPU", "10 wake-ups, same cache"][:cpus]
+    assert all(form.holds for form in found)
+
+
+def test_two_cpus_of_two_caches_have_run_queues_side_by_side():
+    """The lock of one follows the load of the other, and so is on its way already."""
+    machine = find_machine("penryn-2x4").replace(cpus=2, llc_of_cpu=[0, 1])
+
+    (form,) = [f for f in closed_forms(machine) if f.case == "10 wake-ups, same socket"]
+
+    assert form.holds
+    # Of the turns to CPU 1, half of all, one lock's line is a fourth.
+    there_ps = 2 * 130_000 + 32_500 + 3 * 8_568 + 2 * 14_625 + 7_854 + 1_071
+    back_ps = there_ps + 130_000 - 32_500
+    idle_ps = 300_000 + 200_000 + 2_000_000 + 200_000
+    assert form.expected_ps == 5 * (there_ps + back_ps) + 10 * idle_ps
+
+
+def test_a_bus_that_a_lines_way_keeps_busy_has_no_form_of_wake_ups():
+    machine = with_cost(find_machine("penryn-2x4"), bus_line_ps=200_000)
+
+    cases = {form.case: form.holds for form in closed_forms(machine)}
+
+    assert cases["10 wake-ups, same CPU"]
+    assert "10 wake-ups, same socket" not in cases
+
+
 # What no closed form depends on: sizes (a cache that is a little larger holds the same
-# lines), what belongs to the scheduler, faults, and the policies' own paths.
+# lines), faults, and the policies' own paths. lock_is_unfair has tests of its own.
 WITHOUT_FORM = {
     "threads_per_core",
     "domains_per_socket",
@@ -93,11 +175,6 @@ WITHOUT_FORM = {
     "bus_snoop_ps",
     "lock_is_unfair",
     "lock_line_is_polled",
-    "ipi_ps",
-    "idle_exit_ps",
-    "context_switch_ps",
-    "wakeup_ps",
-    "schedule_ps",
     "strict",
     "fault_pages_ppm",
     "fault_local_cas_ppm",
@@ -165,6 +242,35 @@ def test_a_step_that_cannot_be_is_refused(name):
 def test_waiters_that_cannot_be_are_refused(cpus):
     with pytest.raises(slabq.ParameterError, match="accepted are 2 to"):
         _core.probe_waiters(find_machine("penryn-2x4").core(1, "sim"), cpus)
+
+
+@pytest.mark.parametrize(
+    ("turns", "other", "yields", "says"),
+    [
+        (0, 0, False, "0 turns: accepted are 1 to 1000"),
+        (1001, 0, False, "1001 turns"),
+        (10, 8, False, "CPU 8: accepted are 0 to 7"),
+        (10, 1, True, "accepted are 0 to 7, and 0 for tasks that yield"),
+    ],
+)
+def test_turns_that_cannot_be_are_refused(turns, other, yields, says):
+    core = find_machine("penryn-2x4").core(1, "sim")
+
+    with pytest.raises(slabq.ParameterError, match=says):
+        _core.probe_turns(core, turns, other, yields)
+
+
+@pytest.mark.parametrize(("other", "yields"), [(0, True), (0, False), (5, False)])
+def test_every_turn_of_two_tasks_takes_the_same_once_their_lines_are_placed(
+    other, yields
+):
+    core = find_machine("penryn-2x4").core(1, "sim")
+
+    turns = _core.probe_turns(core, 20, other, yields)
+
+    assert len(turns) == 20
+    assert len(set(turns[4:])) == 1
+    assert 0 < max(turns) < 10_000_000
 
 
 def test_only_a_simulated_machine_can_be_probed():

@@ -148,6 +148,7 @@ def migrations(threads: int, **parameters: int | str) -> int:
     row = slabq.run(
         "tcp_rr",
         policy="slab",
+        kernel="2.6.35",
         engine="sim",
         machine="opteron-4x4",
         threads=threads,

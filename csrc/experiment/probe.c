@@ -1,16 +1,12 @@
-/* The steps of probe.h, and the lock that many want. */
+/* The steps of probe.h. */
 #define SQ_MACHINE_SIM 1
 #include "experiment/probe.h"
 
 #include <string.h>
 
 #include "machine/machine.h"
-#include "machine/sched.h"
 
 #define SETTLE_NS UINT64_C(100000000) /* what was asked of a bus is through by then */
-#define ARRIVE_NS 1000u
-#define HOLD_NS   UINT64_C(1000000) /* more than all CPUs take to arrive */
-#define SLICE_US  INT64_C(1000000)  /* longer than all of it: nobody is preempted */
 
 const char *const sq_probe_kind_name[SQ_PROBE_KIND_COUNT] = {
 #define SQ_PROBE_NAME(name, text) text,
@@ -184,81 +180,4 @@ int sq_probe_run(sq_machine *machine, struct sq_probe_step *steps, size_t count,
                                 (unsigned long long)steps[i].count);
     }
     return SQ_OK;
-}
-
-/* ---- a lock that many want ---- */
-
-struct contest {
-    sq_lock *lock;
-    sq_atomic *word; /* in another line */
-    struct sq_probe_holder *holders;
-};
-
-/*
- * Hold the lock until all have come. The atomic change under the lock is what lets
- * those that are behind in virtual time come by: without one, a lock that nobody has
- * waited for lately is let go ahead of them (sim.h), and they are not in line.
- */
-static void contest_main(sq_task *task, void *argument)
-{
-    struct contest *contest = argument;
-    sq_cpu *cpu = task->cpu;
-    struct sq_probe_holder *holder = &contest->holders[cpu->index];
-    sq_charge_ns(cpu, ARRIVE_NS * (cpu->index + 1));
-    holder->asked_ps = probe_now_ps(cpu);
-    sq_lock_acquire(cpu, contest->lock);
-    holder->got_ps = probe_now_ps(cpu);
-    sq_charge_ns(cpu, HOLD_NS);
-    (void)sq_add_relaxed(cpu, contest->word, 1);
-    sq_lock_release(cpu, contest->lock);
-    holder->released_ps = probe_now_ps(cpu);
-}
-
-/* Start one task on each of the first CPUs and run them. */
-static int contest_run(sq_machine *machine, sq_sched *sched, struct contest *contest,
-                       uint32_t count, struct sq_error *error)
-{
-    sq_cpu *cpu = machine->ops->cpu_enter(machine, 0);
-    char *lines = machine->ops->meta_alloc(cpu, (size_t)2 * SQ_LINE_SIZE, 0);
-    int code = SQ_OK;
-    if (lines == NULL) {
-        code = sq_error_set(error, SQ_E_MEMORY, "the machine has no memory for a lock");
-    } else {
-        contest->lock = (sq_lock *)(void *)lines;
-        contest->word = (sq_atomic *)(void *)(lines + SQ_LINE_SIZE);
-        sq_lock_init(contest->lock, SQ_LOCK_LIST);
-    }
-    for (uint32_t i = 0; code == SQ_OK && i < count; i++)
-        code = sq_task_create(cpu, sched, contest_main, contest, NULL, (int32_t)i, true,
-                              error);
-    machine->ops->cpu_leave(cpu);
-    if (code == SQ_OK)
-        code = sq_sched_run(sched, NULL, NULL, error);
-    cpu = machine->ops->cpu_enter(machine, 0);
-    machine->ops->meta_free(cpu, lines);
-    machine->ops->cpu_leave(cpu);
-    return code;
-}
-
-int sq_probe_waiters(sq_machine *machine, struct sq_probe_holder *holders,
-                     uint32_t count, struct sq_error *error)
-{
-#define PROBE_RULE(name, value, minimum, maximum, help) .name = (value),
-    struct sq_sched_config config = {.rules = {SQ_SCHED_RULES(PROBE_RULE)}};
-#undef PROBE_RULE
-    struct contest contest = {.holders = holders};
-    sq_sched *sched;
-    int code;
-    if (count < 2 || count > machine->topology.cpu_count)
-        return sq_error_set(error, SQ_E_PARAMETER,
-                            "%u CPUs want a lock: accepted are 2 to the machine's %u",
-                            count, machine->topology.cpu_count);
-    config.rules.sched_latency_us = SLICE_US;
-    config.rules.sched_min_granularity_us = SLICE_US;
-    sched = sq_sched_create(machine, &config);
-    if (sched == NULL)
-        return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for tasks");
-    code = contest_run(machine, sched, &contest, count, error);
-    sq_sched_destroy(sched);
-    return code;
 }

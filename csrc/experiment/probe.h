@@ -5,6 +5,7 @@
 #ifndef SQ_PROBE_H
 #define SQ_PROBE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,5 +67,19 @@ struct sq_probe_holder {
  */
 int sq_probe_waiters(sq_machine *machine, struct sq_probe_holder *holders,
                      uint32_t count, struct sq_error *error);
+
+/* When a task let another one go on, and when that one did. */
+struct sq_probe_turn {
+    uint64_t start_ps, end_ps;
+};
+
+/*
+ * Two tasks take `count` turns: one on CPU 0, the other on CPU `other`, which may be
+ * the same. One wakes the other through a wait queue and sleeps itself, under one lock;
+ * or each yields (`is_yield`, on one CPU). Between two turns a task works for so long
+ * that the other CPU is idle. SQ_E_PARAMETER: no such CPU.
+ */
+int sq_probe_turns(sq_machine *machine, struct sq_probe_turn *turn, uint32_t count,
+                   uint32_t other, bool is_yield, struct sq_error *error);
 
 #endif

@@ -80,7 +80,7 @@ static int run_unknown_parameter(const struct run *run, const char *name,
     return sq_error_set(error, SQ_E_PARAMETER,
                         "workload %.40s has no parameter %.40s: accepted are %.200s; "
                         "slice_calls, wake_affine, latency_interval, memory_policy, "
-                        "memory_nodes",
+                        "memory_nodes, check_frees",
                         workload->name, name, known.message);
 }
 
@@ -452,7 +452,8 @@ static void run_write_reports(const struct run *run, struct sq_json *json)
 {
     const struct sq_reports *reports = &run->runner.heap->reports;
     const char *debug = run->request->debug;
-    uint32_t texts = reports->count < RUN_REPORT_TEXTS ? reports->count : RUN_REPORT_TEXTS;
+    uint32_t texts =
+        reports->count < RUN_REPORT_TEXTS ? reports->count : RUN_REPORT_TEXTS;
     size_t length = texts == reports->count ? reports->text_length
                                             : reports->list[texts].text_start;
     char *text;
@@ -555,9 +556,9 @@ static int run_panic(const struct run *run, struct sq_error *error)
     const struct sq_report *first = reports->list;
     if (reports->count == 0)
         return sq_error_set(error, SQ_E_CORRUPTION, "a report that was not kept");
-    return sq_error_set(error, SQ_E_CORRUPTION, "cache %.60s, slab %lld, object %lld: %s",
-                        first->cache, (long long)first->slab, (long long)first->object,
-                        first->what);
+    return sq_error_set(error, SQ_E_CORRUPTION,
+                        "cache %.60s, slab %lld, object %lld: %s", first->cache,
+                        (long long)first->slab, (long long)first->object, first->what);
 }
 
 static int run_on_heap(struct run *run, struct sq_json *json, struct sq_error *error)

@@ -108,10 +108,24 @@ extern const char *const sq_lock_class_name[SQ_LOCK_CLASS_COUNT];
     X(SLUBQ_DRAIN, slubq_drain, "drain_queue", 60, "estimate: as SLAB's")              \
     X(SLUBQ_PUT, slubq_put, "drain_objects", 20, "estimate: a division, a bit set")    \
     X(SLUBQ_DISCARD, slubq_discard, "discard_slab", 250, "estimate: as SLUB's")        \
-    X(SHEAF_ALLOC, sheaf_alloc, "alloc_from_pcs", 15, "estimate: as SLUB's")           \
-    X(SHEAF_REFILL, sheaf_refill, "refill_sheaf", 60, "estimate: as SLAB's")           \
-    X(SHEAF_FREE, sheaf_free, "free_to_pcs", 16, "estimate: as SLUB's")                \
-    X(SHEAF_FLUSH, sheaf_flush, "sheaf_flush", 60, "estimate: as SLAB's")
+    X(SHEAF_ALLOC, sheaf_alloc, "alloc_from_pcs", 0, "in kmem_cache_alloc's")          \
+    X(SHEAF_ALLOC_BULK, sheaf_alloc_bulk, "alloc_from_pcs_bulk", 0, "not estimated")   \
+    X(SHEAF_REPLACE_EMPTY, sheaf_replace_empty, "__pcs_replace_empty_main", 0,         \
+      "not estimated")                                                                 \
+    X(SHEAF_REFILL, sheaf_refill, "refill_sheaf", 0, "not estimated")                  \
+    X(SHEAF_FREE, sheaf_free, "free_to_pcs", 0, "in kmem_cache_free's")                \
+    X(SHEAF_FREE_BULK, sheaf_free_bulk, "free_to_pcs_bulk", 0, "not estimated")        \
+    X(SHEAF_REPLACE_FULL, sheaf_replace_full, "__pcs_replace_full_main", 0,            \
+      "not estimated")                                                                 \
+    X(SHEAF_FLUSH, sheaf_flush, "sheaf_flush_unused", 0, "not estimated")              \
+    X(SHEAF_FLUSH_MAIN, sheaf_flush_main, "sheaf_flush_main", 0, "not estimated")      \
+    X(BARN_GET_EMPTY, barn_get_empty, "barn_get_empty_sheaf", 0, "not estimated")      \
+    X(BARN_PUT_EMPTY, barn_put_empty, "barn_put_empty_sheaf", 0, "not estimated")      \
+    X(BARN_PUT_FULL, barn_put_full, "barn_put_full_sheaf", 0, "not estimated")         \
+    X(BARN_REPLACE_EMPTY, barn_replace_empty, "barn_replace_empty_sheaf", 0,           \
+      "not estimated")                                                                 \
+    X(BARN_REPLACE_FULL, barn_replace_full, "barn_replace_full_sheaf", 0,              \
+      "not estimated")
 
 enum sq_scope {
 #define SQ_SCOPE_ENUM(name, parameter, text, cycles, source) SQ_SCOPE_##name,

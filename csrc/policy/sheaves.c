@@ -49,6 +49,7 @@
 static inline void *sheaves_pop(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sq_sheaf *sheaf)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_ALLOC);
     uint32_t last = --sheaf->size;
     void *object = sheaf->object[last];
     sq_count(cpu, &cache->slub.base, SLUB_ALLOC_PCS);
@@ -61,6 +62,7 @@ static inline void *sheaves_pop(sq_cpu *cpu, struct sheaves_cache *cache,
 static inline void sheaves_push(sq_cpu *cpu, struct sheaves_cache *cache,
                                 struct sq_sheaf *sheaf, void *object)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_FREE);
     uint32_t last = sheaf->size++;
     sheaf->object[last] = object;
     sq_count(cpu, &cache->slub.base, SLUB_FREE_PCS);
@@ -161,6 +163,7 @@ static void sheaves_free(sq_cpu *cpu, sq_cache *base, void *object)
 static size_t sheaves_take_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t count,
                                 void **objects)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_ALLOC_BULK);
     struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
     size_t taken = 0;
     while (local != NULL && taken < count) {
@@ -201,6 +204,7 @@ static size_t sheaves_alloc_bulk(sq_cpu *cpu, sq_cache *base, uint32_t flags,
 static void sheaves_put_bulk(sq_cpu *cpu, struct sheaves_cache *cache, size_t count,
                              void **objects)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_FREE_BULK);
     struct sheaves_cpu *local = sheaves_cpu_of(cpu, cache);
     while (count > 0) {
         uint32_t batch = 0;

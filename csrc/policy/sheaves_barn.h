@@ -43,6 +43,7 @@ static struct sq_sheaf *sheaves_barn_take(sq_cpu *cpu, struct sheaves_barn *barn
 /* barn_get_empty_sheaf, or NULL. */
 static struct sq_sheaf *sheaves_barn_get_empty(sq_cpu *cpu, struct sheaves_barn *barn)
 {
+    SQ_IN_SCOPE(cpu, BARN_GET_EMPTY);
     struct sq_sheaf *sheaf;
     if (sq_load_relaxed(cpu, &barn->empty_count) == 0)
         return NULL;
@@ -85,6 +86,7 @@ static void sheaves_barn_trim(sq_cpu *cpu, struct sheaves_cache *cache,
 static void sheaves_barn_put_empty(sq_cpu *cpu, struct sheaves_cache *cache,
                                    struct sheaves_barn *barn, struct sq_sheaf *sheaf)
 {
+    SQ_IN_SCOPE(cpu, BARN_PUT_EMPTY);
     SQ_ASSERT_INTERNAL(sheaf->size == 0);
     sq_lock_acquire(cpu, &barn->lock);
     sheaves_barn_add(cpu, barn, false, sheaf);
@@ -96,6 +98,7 @@ static void sheaves_barn_put_empty(sq_cpu *cpu, struct sheaves_cache *cache,
 static void sheaves_barn_put_full(sq_cpu *cpu, struct sheaves_cache *cache,
                                   struct sheaves_barn *barn, struct sq_sheaf *sheaf)
 {
+    SQ_IN_SCOPE(cpu, BARN_PUT_FULL);
     sq_lock_acquire(cpu, &barn->lock);
     sheaves_barn_add(cpu, barn, true, sheaf);
     sq_lock_release(cpu, &barn->lock);
@@ -108,6 +111,7 @@ static struct sq_sheaf *sheaves_barn_replace_empty(sq_cpu *cpu,
                                                    struct sheaves_barn *barn,
                                                    struct sq_sheaf *empty)
 {
+    SQ_IN_SCOPE(cpu, BARN_REPLACE_EMPTY);
     struct sq_sheaf *full = NULL;
     if (sq_load_relaxed(cpu, &barn->full_count) != 0) {
         sq_lock_acquire(cpu, &barn->lock);
@@ -140,6 +144,7 @@ static struct sq_sheaf *sheaves_barn_replace_full(sq_cpu *cpu,
                                                   struct sheaves_barn *barn,
                                                   struct sq_sheaf *full)
 {
+    SQ_IN_SCOPE(cpu, BARN_REPLACE_FULL);
     struct sq_sheaf *empty = NULL;
     if (sq_load_relaxed(cpu, &barn->empty_count) == 0)
         return NULL;

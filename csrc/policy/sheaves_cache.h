@@ -76,11 +76,19 @@ static void sheaves_free_empty(sq_cpu *cpu, struct sheaves_cache *cache,
     sq_meta_free(cpu, sheaf);
 }
 
-/* Its objects go to their slabs and it ends. */
+/* sheaf_flush_unused: its objects go to their slabs. */
+static void sheaves_flush(sq_cpu *cpu, struct sheaves_cache *cache,
+                          struct sq_sheaf *sheaf)
+{
+    SQ_IN_SCOPE(cpu, SHEAF_FLUSH);
+    slub_sheaf_flush(cpu, &cache->slub, sheaf);
+}
+
+/* The same, and it ends. */
 static void sheaves_end(sq_cpu *cpu, struct sheaves_cache *cache,
                         struct sq_sheaf *sheaf)
 {
-    slub_sheaf_flush(cpu, &cache->slub, sheaf);
+    sheaves_flush(cpu, cache, sheaf);
     sheaves_free_empty(cpu, cache, sheaf);
 }
 
@@ -88,6 +96,7 @@ static void sheaves_end(sq_cpu *cpu, struct sheaves_cache *cache,
 static bool sheaves_fill(sq_cpu *cpu, struct sheaves_cache *cache, uint32_t flags,
                          struct sq_sheaf *sheaf)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_REFILL);
     uint32_t missing = sheaf->capacity - sheaf->size;
     if (!slub_sheaf_fill(cpu, &cache->slub, flags, sheaf))
         return false;

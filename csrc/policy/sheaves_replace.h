@@ -51,6 +51,7 @@ static void sheaves_install_full(sq_cpu *cpu, struct sheaves_cache *cache,
 static bool sheaves_replace_empty_main(sq_cpu *cpu, struct sheaves_cache *cache,
                                        struct sheaves_cpu *local, uint32_t flags)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_REPLACE_EMPTY);
     struct sheaves_barn *barn = cache->barn[cpu->node];
     struct sq_sheaf *full, *empty;
     if (local->spare != NULL && local->spare->size > 0) {
@@ -79,10 +80,11 @@ static bool sheaves_replace_empty_main(sq_cpu *cpu, struct sheaves_cache *cache,
 
 /* ---- a full main sheaf ---- */
 
-/* Objects of the main sheaf go to their slabs, a batch at a time, until it is empty.
- * Requires irqs on. */
+/* sheaf_flush_main: objects of the main sheaf go to their slabs, a batch at a time,
+ * until it is empty. Requires irqs on. */
 static void sheaves_flush_main(sq_cpu *cpu, struct sheaves_cache *cache)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_FLUSH_MAIN);
     void *objects[SHEAVES_BATCH_MAX];
     uint32_t batch, left;
     do {
@@ -133,13 +135,13 @@ static void sheaves_flush_spare(sq_cpu *cpu, struct sheaves_cache *cache,
     local->spare = NULL;
     sq_irq_restore(cpu);
     sheaf->size = part;
-    slub_sheaf_flush(cpu, &cache->slub, sheaf);
+    sheaves_flush(cpu, cache, sheaf);
     memmove(sheaf->object, &sheaf->object[part], left * sizeof(sheaf->object[0]));
     sheaf->size = left;
     sq_irq_save(cpu);
     if (left > 0 && local->spare != NULL) {
         sq_irq_restore(cpu);
-        slub_sheaf_flush(cpu, &cache->slub, sheaf);
+        sheaves_flush(cpu, cache, sheaf);
         sq_irq_save(cpu);
     }
     sheaves_install_empty(cpu, cache, local, sheaf);
@@ -186,6 +188,7 @@ static bool sheaves_take_empty(sq_cpu *cpu, struct sheaves_cache *cache,
 static void sheaves_replace_full_main(sq_cpu *cpu, struct sheaves_cache *cache,
                                       struct sheaves_cpu *local)
 {
+    SQ_IN_SCOPE(cpu, SHEAF_REPLACE_FULL);
     do {
         if (local->spare != NULL && local->spare->size < cache->capacity) {
             sheaves_swap(local);

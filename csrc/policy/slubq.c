@@ -42,7 +42,9 @@
  * posted one of the whole machine, which mixed nodes.
  *   - The kmalloc caches have shared queues like all others.
  *   - Debugging is that of slubq_debug.h; validate tells faults and not the line of
- *     sums that V4 has.
+ *     sums that V4 [15/16] has: what is in it is known (objects in all, available,
+ *     checked, unchecked, in queues, errors, and how many slabs have so many in use),
+ *     how it is written is not.
  */
 #include "policy/slubq_check.h"
 #include "policy/slubq_refill.h"

@@ -7,6 +7,7 @@
 #include "python/machine_type.h"
 
 #define STEPS_MAX 100000
+#define TURNS_MAX 1000
 
 /* The machine of a SimMachine, or NULL with an exception. */
 static sq_machine *probe_machine(PyObject *object, struct core_state *state)
@@ -121,11 +122,49 @@ static PyObject *core_probe_waiters(PyObject *module, PyObject *arguments)
     return rows;
 }
 
+/* The times of the turns, as a list. */
+static PyObject *turns_list(const struct sq_probe_turn *turn, unsigned int count)
+{
+    PyObject *times = PyList_New((Py_ssize_t)count);
+    for (Py_ssize_t i = 0; times != NULL && i < (Py_ssize_t)count; i++) {
+        PyObject *time = PyLong_FromUnsignedLongLong(turn[i].end_ps - turn[i].start_ps);
+        if (time == NULL || PyList_SetItem(times, i, time) < 0)
+            Py_CLEAR(times);
+    }
+    return times;
+}
+
+static PyObject *core_probe_turns(PyObject *module, PyObject *arguments)
+{
+    struct core_state *state = core_state_of(module);
+    struct sq_probe_turn turn[TURNS_MAX];
+    struct sq_error error;
+    PyObject *object;
+    sq_machine *machine;
+    unsigned int count, other;
+    int code, is_yield;
+    if (!PyArg_ParseTuple(arguments, "OIIp:probe_turns", &object, &count, &other,
+                          &is_yield) ||
+        (machine = probe_machine(object, state)) == NULL)
+        return NULL;
+    if (count == 0 || count > TURNS_MAX)
+        return PyErr_Format(state->parameter_error, "%u turns: accepted are 1 to %d",
+                            count, TURNS_MAX);
+    Py_BEGIN_ALLOW_THREADS;
+    code = sq_probe_turns(machine, turn, count, other, is_yield != 0, &error);
+    Py_END_ALLOW_THREADS;
+    if (code != SQ_OK)
+        return core_raise(state, &error);
+    return turns_list(turn, count);
+}
+
 static PyMethodDef probe_functions[] = {
     {"probe", core_probe, METH_VARARGS,
      "(SimMachine, [(kind, cpu, node, line, count)]) -> [ps]"},
     {"probe_waiters", core_probe_waiters, METH_VARARGS,
      "(SimMachine, CPUs) -> [(asked_ps, got_ps, released_ps)] by CPU"},
+    {"probe_turns", core_probe_turns, METH_VARARGS,
+     "(SimMachine, turns, other CPU, whether they yield) -> [ps]"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -603,6 +603,7 @@ static int env_run_workload(struct sq_runner *runner, struct sq_error *error)
         return sq_error_set(error, SQ_E_MEMORY, "the host has no memory for a run");
     env_seed(run);
     code = env_set_memory_policy(run, error);
+    run->is_special = run->memory_policy.mode != SQ_MEMORY_LOCAL || run->live != NULL;
     cpu = ops->cpu_enter(runner->machine, 0);
     if (code == SQ_OK)
         code =

@@ -39,8 +39,9 @@ struct env_run {
     uint64_t warmup_operations, measure_operations; /* 0: no window */
     bool locks_sleep; /* PREEMPT_RT, simulated: those of sockets do */
     struct sq_memory_policy memory_policy;
+    bool is_special;   /* allocations follow a memory policy, or are noted in `live` */
     bool checks_frees; /* wrong_free.h */
-    uint8_t *live;     /* a bit for each place where an object may begin, or NULL */
+    uint8_t *live;     /* a byte for each place where an object may begin, or NULL */
     /* -- who begins and ends the measuring -- */
     uint64_t switches_before, migrations_before;
     bool is_marked_end;
@@ -50,8 +51,9 @@ struct env_run {
     struct sq_pipe *pipes;
     struct env_wait_bucket buckets[ENV_WAIT_BUCKET_COUNT];
     _Alignas(SQ_LINE_SIZE) sq_lock lock; /* class WAIT: the two below */
-    uint64_t window_operations; /* so far; relaxed atomic, counted if there is a window */
-    uint64_t child_count;        /* tasks but for the first */
+    uint64_t
+        window_operations; /* so far; relaxed atomic, counted if there is a window */
+    uint64_t child_count;  /* tasks but for the first */
     struct sq_wait_queue parent; /* the first task, waiting for the others */
 };
 

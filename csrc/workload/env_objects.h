@@ -25,11 +25,11 @@ static _Noreturn void env_no_memory(sq_task *task, const sq_cache *cache, size_t
     env_fail(task, &error);
 }
 
+/* With a memory policy, if `is_special`. */
 static ENV_INLINE void *env_ask(struct env_run *run, sq_cpu *cpu, sq_cache *cache,
-                                size_t bytes, int32_t node)
+                                size_t bytes, int32_t node, bool is_special)
 {
-    if (__builtin_expect(run->memory_policy.mode != SQ_MEMORY_LOCAL, 0) &&
-        node == SQ_NODE_ANY)
+    if (is_special && run->memory_policy.mode != SQ_MEMORY_LOCAL && node == SQ_NODE_ANY)
         return sq_alloc_by_policy(cpu, run->heap, cache, bytes, &run->memory_policy,
                                   &run->cpus[cpu->index].interleave_turn);
     return cache != NULL ? run->ops->alloc(cpu, cache, node, 0)
@@ -58,7 +58,7 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
 {
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     uint64_t start_ns = sq_now_ns(cpu);
-    void *memory = env_ask(run, cpu, cache, bytes, node);
+    void *memory = env_ask(run, cpu, cache, bytes, node, true);
     uint64_t elapsed_ns = env_elapsed_ns(run, cpu, start_ns);
     own->alloc_countdown = env_gap(run, own);
     if (memory != NULL && run->runner->run_values[SQ_RUN_latency_interval] > 0) {
@@ -70,25 +70,41 @@ static __attribute__((noinline)) void *env_ask_timed(struct env_run *run, sq_cpu
     return memory;
 }
 
-static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t bytes,
-                                     int32_t node)
+/* As the calling CPU. A special run has a memory policy, or looks at frees. */
+static ENV_INLINE void *env_allocate_on(sq_task *task, sq_cpu *cpu, sq_cache *cache,
+                                        size_t bytes, int32_t node, bool is_special)
 {
-    sq_cpu *cpu = sq_task_step(task);
     struct env_run *run = env_of(task);
     struct sq_runner_cpu *own = &run->cpus[cpu->index];
     void *memory = --own->alloc_countdown == 0
                        ? env_ask_timed(run, cpu, cache, bytes, node)
-                       : env_ask(run, cpu, cache, bytes, node);
+                       : env_ask(run, cpu, cache, bytes, node, is_special);
     if (memory == NULL)
         env_no_memory(task, cache, bytes, node);
     own->allocations++;
-    if (!SQ_TOUCH_IS_REAL)
-        wrong_free_note(run, memory);
+    if (is_special)
+        wrong_free_note(run, memory, LIVE_OBJECT);
     return memory;
 }
 
-/* A simulated call that does the work of many counts as many, so that the host's clock is
- * looked at in time. */
+static __attribute__((noinline)) void *env_allocate_special(sq_task *task, sq_cpu *cpu,
+                                                            sq_cache *cache,
+                                                            size_t bytes, int32_t node)
+{
+    return env_allocate_on(task, cpu, cache, bytes, node, true);
+}
+
+static ENV_INLINE void *env_allocate(sq_task *task, sq_cache *cache, size_t bytes,
+                                     int32_t node)
+{
+    sq_cpu *cpu = sq_task_step(task);
+    if (__builtin_expect(env_of(task)->is_special, 0))
+        return env_allocate_special(task, cpu, cache, bytes, node);
+    return env_allocate_on(task, cpu, cache, bytes, node, false);
+}
+
+/* A simulated call that does the work of many counts as many, so that the host's clock
+ * is looked at in time. */
 static ENV_INLINE void env_count_work(sq_task *task, size_t calls)
 {
     if (!SQ_TOUCH_IS_REAL)
@@ -191,8 +207,8 @@ static void env_alloc_bulk(sq_task *task, sq_cache *cache, size_t count, void **
                                 objects) != count)
         env_no_memory(task, cache, cache->object_size * count, SQ_NODE_ANY);
     run->cpus[cpu->index].allocations += count;
-    for (size_t i = 0; !SQ_TOUCH_IS_REAL && i < count; i++)
-        wrong_free_note(run, objects[i]);
+    for (size_t i = 0; run->live != NULL && i < count; i++)
+        wrong_free_note(run, objects[i], LIVE_OBJECT);
 }
 
 static void env_free_bulk(sq_task *task, sq_cache *cache, size_t count, void **objects)
@@ -212,12 +228,15 @@ static void *env_pages_alloc(sq_task *task, uint32_t order)
 {
     sq_cpu *cpu = sq_task_step(task);
     struct sq_page *page;
+    void *pages;
     if (order > SQ_PAGE_ORDER_MAX)
         env_fail_message(task, "a block of pages is asked for whose order is above 10");
     page = sq_pages_alloc(cpu, order, SQ_NODE_ANY, 0);
     if (page == NULL)
         env_no_memory(task, NULL, (size_t)SQ_PAGE_SIZE << order, SQ_NODE_ANY);
-    return sq_page_address(cpu->machine, page);
+    pages = sq_page_address(cpu->machine, page);
+    wrong_free_note(env_of(task), pages, LIVE_PAGES);
+    return pages;
 }
 
 static void env_pages_free(sq_task *task, void *pages)

@@ -34,6 +34,10 @@
       "turn on each CPU)")                                                             \
     X(memory_nodes, 0, 0, 65535,                                                       \
       "nodes of memory_policy: bit n is node n; 0: all of the machine")                \
+    X(check_frees, 1, 0, 1,                                                            \
+      "1: what a workload in C frees is looked at first, so that a wrong or second "   \
+      "free ends the run with a message; 0: it may crash Python; slabq's own "         \
+      "workloads always go without")                                                   \
     SQ_SCHED_RULES(X)
 
 enum {

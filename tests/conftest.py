@@ -1,9 +1,15 @@
 """What all tests share: the recordings beside the checkout."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell without job control makes what it starts in the background deaf to Ctrl-C, and
+# everything that is started from there. Tests of interrupts need it heard.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEFAULT = Path(__file__).resolve().parent.parent.parent / "shared"
 

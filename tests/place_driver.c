@@ -20,7 +20,9 @@
 #include "machine/sched.h"
 #include "machine/sim_machine.h"
 
-enum { CPU_COUNT = 4, PARAMETER_MAX = 128, HOG_MAX = 16, DRY_COUNT = 8, US_NS = 1000 };
+#include "driver.h"
+
+enum { CPU_COUNT = 4, HOG_MAX = 16, DRY_COUNT = 8, US_NS = 1000 };
 
 struct hog {
     unsigned cpu, from_us, until_us;
@@ -41,9 +43,6 @@ static struct {
 };
 static struct hog hogs[HOG_MAX];
 static uint32_t hog_count;
-static struct sq_sim_parameter parameters[PARAMETER_MAX];
-static size_t parameter_count;
-static sq_machine *machine;
 static sq_sched *sched;
 static uint64_t begin_ns;
 
@@ -81,28 +80,13 @@ static void parse_one(char *name, const char *text)
             return;
         }
     }
-    parameters[parameter_count++] =
-        (struct sq_sim_parameter){name, strtoll(text, NULL, 10)};
-}
-
-static void fail(const struct sq_error *error)
-{
-    (void)fprintf(stderr, "%s\n", error->message);
-    exit(2);
+    add_parameter(name, text);
 }
 
 static void make_machine(void)
 {
-    struct sq_machine_config config = {
-        .node_bytes = 64u << 20, .pcp_order_max = 3, .seed = 1};
-    struct sq_error error;
     sq_cpu *cpu;
-    config.topology.cpu_count = CPU_COUNT;
-    config.topology.node_count = 1;
-    config.topology.distance[0][0] = 10;
-    if (sq_sim_machine_create(&config, parameters, parameter_count, &machine, &error) !=
-        SQ_OK)
-        fail(&error);
+    create_flat_machine(CPU_COUNT);
     cpu = machine->ops->cpu_enter(machine, 0);
     gate = machine->ops->meta_alloc(cpu, 3 * sizeof(*gate), 0);
     flip_gates = gate + 1;

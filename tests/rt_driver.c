@@ -17,23 +17,16 @@
 #include "machine/sched.h"
 #include "machine/sim_machine.h"
 
-enum { CPU_COUNT = 4, PARAMETER_MAX = 128, TASK_MAX = 8, US_NS = 1000 };
+#include "driver.h"
 
-static struct sq_sim_parameter parameters[PARAMETER_MAX];
-static size_t parameter_count;
+enum { CPU_COUNT = 4, TASK_MAX = 8, US_NS = 1000 };
+
 static uint64_t count = 1, work_us = 100, preempt = 1;
-static sq_machine *machine;
 
 /* What the tasks of a case share. */
 static struct sq_rt_mutex *mutex, *second;
 static sq_lock *raw;
 static uint64_t begin_ns, stamps_ps[TASK_MAX], got_order[TASK_MAX], got_count;
-
-static void fail(const struct sq_error *error)
-{
-    (void)fprintf(stderr, "%s\n", error->message);
-    exit(2);
-}
 
 static void parse(int argc, char **argv)
 {
@@ -49,8 +42,7 @@ static void parse(int argc, char **argv)
         else if (strcmp(argv[i], "preempt") == 0)
             preempt = strtoull(equals + 1, NULL, 10);
         else
-            parameters[parameter_count++] =
-                (struct sq_sim_parameter){argv[i], strtoll(equals + 1, NULL, 10)};
+            add_parameter(argv[i], equals + 1);
     }
 }
 
@@ -61,16 +53,8 @@ static uint64_t now_ps(const sq_task *task)
 
 static void make_machine(void)
 {
-    struct sq_machine_config config = {
-        .node_bytes = 64u << 20, .pcp_order_max = 3, .seed = 1};
-    struct sq_error error;
     sq_cpu *cpu;
-    config.topology.cpu_count = CPU_COUNT;
-    config.topology.node_count = 1;
-    config.topology.distance[0][0] = 10;
-    if (sq_sim_machine_create(&config, parameters, parameter_count, &machine, &error) !=
-        SQ_OK)
-        fail(&error);
+    create_flat_machine(CPU_COUNT);
     cpu = machine->ops->cpu_enter(machine, 0);
     mutex = machine->ops->meta_alloc(cpu, sizeof(*mutex), 0);
     second = machine->ops->meta_alloc(cpu, sizeof(*second), 0);

@@ -9,6 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 PER_MACHINE = {
@@ -55,6 +57,15 @@ def build(
     return program
 
 
+def build_any(factory: pytest.TempPathFactory, driver: str) -> Path:
+    """Build the driver with any compiler there is; skip the test without one."""
+    for compiler in ("gcc", "clang", "cc"):
+        if shutil.which(compiler):
+            folder = factory.mktemp(driver.removesuffix(".c"))
+            return build(compiler, folder, "-O1", driver=driver)
+    pytest.skip("no C compiler is installed: none of gcc, clang and cc")
+
+
 def preset_table(name: str) -> dict[str, dict[str, Any]]:
     """The cost table of a machine preset, with units and sources."""
     path = resources.files("slabq.data") / "machines" / f"{name}.toml"
@@ -66,9 +77,9 @@ def preset(name: str) -> dict[str, int]:
     return {key: int(entry["value"]) for key, entry in preset_table(name).items()}
 
 
-def run(program: Path, case: str, **values: int) -> dict[str, Any]:
+def run(program: Path, case: str, *words: str, **values: int) -> dict[str, Any]:
     """Run one case; raises CalledProcessError if it does not end well."""
-    words = [f"{name}={value}" for name, value in values.items()]
+    words += tuple(f"{name}={value}" for name, value in values.items())
     done = subprocess.run(
         [program, case, *words], check=True, capture_output=True, text=True
     )

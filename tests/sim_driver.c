@@ -18,18 +18,11 @@
 #include "machine/sched.h"
 #include "machine/sim_machine.h"
 
-enum { CPU_COUNT = 8, PARAMETER_MAX = 128 };
+#include "driver.h"
 
-static struct sq_sim_parameter parameters[PARAMETER_MAX];
-static size_t parameter_count;
+enum { CPU_COUNT = 8 };
+
 static uint64_t count = 1, seed = 1, nodes = 1, loops = 20, groups = 2;
-static sq_machine *machine;
-
-static void fail(const struct sq_error *error)
-{
-    (void)fprintf(stderr, "%s\n", error->message);
-    exit(2);
-}
 
 static void parse(int argc, char **argv)
 {
@@ -54,8 +47,7 @@ static void parse(int argc, char **argv)
             is_own = true;
         }
         if (!is_own)
-            parameters[parameter_count++] =
-                (struct sq_sim_parameter){argv[i], strtoll(equals + 1, NULL, 10)};
+            add_parameter(argv[i], equals + 1);
     }
 }
 
@@ -63,7 +55,6 @@ static void make_machine(void)
 {
     struct sq_machine_config config = {
         .node_bytes = 256u << 20, .pcp_order_max = 3, .seed = seed};
-    struct sq_error error;
     config.topology.cpu_count = CPU_COUNT;
     config.topology.node_count = (uint32_t)nodes;
     for (uint32_t i = 0; i < CPU_COUNT; i++) {
@@ -73,9 +64,7 @@ static void make_machine(void)
     for (uint32_t a = 0; a < nodes; a++)
         for (uint32_t b = 0; b < nodes; b++)
             config.topology.distance[a][b] = a == b ? 10 : 20;
-    if (sq_sim_machine_create(&config, parameters, parameter_count, &machine, &error) !=
-        SQ_OK)
-        fail(&error);
+    create_machine(&config);
 }
 
 static uint64_t now_ps(const sq_cpu *cpu)
